@@ -88,6 +88,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=0.5, help="of each round")
     parser.add_argument("--tls", action="store_true", help="the first one over TLS as well")
+    parser.add_argument("--database", default="", help="the first one over it too: URL, empty")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="gatewright-bench-") as folder:
         work = Path(folder)
@@ -97,12 +98,15 @@ def main() -> None:
                 for at, project in enumerate(options.checkouts)
             ]
             names = [str(project) for project in options.checkouts]
+            plan, first = HERE / "gatewright.toml", options.checkouts[0].resolve()
             if options.tls:
-                first = options.checkouts[0].resolve()
-                plan = HERE / "gatewright.toml"
                 own = Contestant(plan, work / "tls", upstream, first, is_encrypted=True)
                 contestants.append(own)
                 names.append(f"{names[0]} over TLS")
+            if url := options.database:
+                own = Contestant(plan, work / "database", upstream, first, database_url=url)
+                contestants.append(own)
+                names.append(f"{names[0]} over {url.partition('+')[0]}")
             if shutil.which("nginx"):
                 contestants.append(Contestant(HERE / "nginx.toml", work / "nginx", upstream))
                 names.append("nginx")

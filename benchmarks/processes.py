@@ -55,9 +55,14 @@ class Contestant:
         project: Path = PROJECT,
         *,
         is_encrypted: bool = False,
+        database_url: str = "",
     ) -> None:
-        """`project` is the checkout that is measured; encrypted it has a certificate of its own."""
+        """`project` is the checkout that is measured; encrypted it has a certificate of its own.
+
+        `database_url` names an empty database that takes the place of the file's own.
+        """
         self.is_encrypted = is_encrypted
+        self._database_url = database_url
         self.name = file.stem
         self.plan: dict[str, Any] = tomllib.loads(file.read_text())
         self.port = free_port()
@@ -97,6 +102,8 @@ class Contestant:
         environment = os.environ | {"PYTHONPATH": self._names["PROJECT"]}
         for name, value in self.plan.get("env", {}).items():
             environment[name] = self._filled(value)
+        if self._database_url:
+            environment["GATEWRIGHT_DATABASE__URL"] = self._database_url
         for line in self.plan.get("prepare", ()):
             command = ["sh", "-c", self._filled(line)]
             subprocess.run(
