@@ -10,8 +10,12 @@ Framing = Literal["", "length", "chunks"]
 
 _NAME: Final = itemgetter(0)
 _ENCODING: Final = b"transfer-encoding"
-_HEAD_END: Final = b"\r\n\r\n"
-_UPGRADE: Final = re.compile(rb"\r\n[Uu]pgrade:[^\r\n]*")
+_LINE_END: Final = b"\r\n"
+_HEAD_END: Final = 2 * _LINE_END
+TAIL_BYTES: Final = len(_HEAD_END) - 1
+OFFER: Final = b"pgrade:"
+"""What is in every head that offers another protocol as clients write it."""
+_UPGRADE: Final = re.compile(rb"(?<=\r\n)[Uu]pgrade:[^\r\n]*\r\n")
 
 
 class _Unkept(list[tuple[bytes, bytes]]):
@@ -24,17 +28,21 @@ class _Unkept(list[tuple[bytes, bytes]]):
 TRAILERS: Final = _Unkept()
 
 
-def not_upgraded(data: bytes) -> bytes:
+def not_upgraded(data: bytes, before: bytes = b"") -> bytes:
     """What was read of a request's head, without an offer to speak another protocol.
 
     Java's own client makes one (`h2c`) in the first request of a connection in the clear. Nothing
-    here takes any, and the parser would stop behind the head, before the body.
+    here takes any, and the parser would stop behind the head, before the body, and take that for
+    another request. A line that did not come whole in one read stays, and its request is refused:
+    half of it would be read as part of its neighbours.
+
+    `before` is the end (`TAIL_BYTES`) of what was read of the same head, and passed on.
     """
-    if b"pgrade:" not in data:
-        return data
-    end = data.find(_HEAD_END)
-    end = len(data) if end < 0 else end
-    return _UPGRADE.sub(b"", data[:end]) + data[end:]
+    known = before + data
+    end = known.find(_HEAD_END)
+    end = len(known) if end < 0 else end + len(_LINE_END)
+    head = _UPGRADE.sub(lambda line: b"" if line.start() >= len(before) else line[0], known[:end])
+    return (head + known[end:])[len(before) :]
 
 
 def framing(version: str, headers: Sequence[tuple[bytes, bytes]], url: bytes) -> Framing:

@@ -22,7 +22,14 @@ from gateway.api.crowd import Crowd, connections_permitted
 from gateway.api.deadlines import Deadlines
 from gateway.api.exchange import LINE
 from gateway.api.morsels import WHOLE_BYTES, morsel_bytes
-from gateway.api.one_meaning import TRAILERS, framing, not_upgraded
+from gateway.api.one_meaning import (
+    OFFER,
+    TAIL_BYTES,
+    TRAILERS,
+    Framing,
+    framing,
+    not_upgraded,
+)
 from gateway.configuration.settings import Limits
 
 
@@ -69,6 +76,8 @@ class BoundedProtocol(HttpToolsProtocol):
     crowd: ClassVar[Crowd]
 
     _head_bytes = 0
+    _head_tail = b""
+    """Of a head that is not complete, the end of what came."""
     _unwanted_bytes = 0
     """Of a body behind its answer."""
     _is_head_complete = False
@@ -165,13 +174,14 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _look_at(self, data: bytes) -> None:
         self._is_read_short = len(data) <= self.limits.header_bytes_max
-        if not self._is_in_body:
-            data = not_upgraded(data)
+        if OFFER in data and not self._is_in_body:
+            data = not_upgraded(data, b"" if self._is_head_complete else self._head_tail)
         super().data_received(data)
         # Counted after the parser has looked: one read may bring a head and much of its body.
         # Behind a body, and between its chunks, are bytes that the parser keeps or throws away.
         if self._is_in_body or not self._is_head_complete:
             self._head_bytes += len(data)
+            self._head_tail = (self._head_tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
             if self._head_bytes > self.limits.header_bytes_max + READ_BYTES:
                 self.transport.close()
             elif self._timer is None and not self._is_in_body and not self._is_serving:
@@ -296,7 +306,9 @@ class BoundedProtocol(HttpToolsProtocol):
             raise ValueError("the request's head is too long")
 
     def _check_form(self) -> None:
-        ends = framing(self.parser.get_http_version(), self.headers, self.url)
+        ends: Framing = ""
+        if not self.parser.should_upgrade():  # It would take the body for another request.
+            ends = framing(self.parser.get_http_version(), self.headers, self.url)
         self._is_in_chunks = ends == "chunks"
         if not ends or len(self.pipeline) >= PIPELINED_MAX:
             raise ValueError("the request's head has no one meaning, or too many wait before it")

@@ -477,6 +477,65 @@ async def test_an_offer_of_another_protocol_hinders_nobody(place: Served) -> Non
         await _closed((reader, writer))
 
 
+_HIDDEN = b"GET /hidden HTTP/1.1\r\nhost: here\r\n\r\n"
+_LENGTH = b"content-length: %d\r\n" % len(_HIDDEN)
+_CAPITALS = b"POST /seen HTTP/1.1\r\nhost: here\r\nconnection: upgrade\r\nUPGRADE: h2c\r\n"
+_OFFERING = _CAPITALS.replace(b"UPGRADE", b"Upgrade")
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [_CAPITALS + _LENGTH + b"\r\n", _HIDDEN],
+        [_CAPITALS + _LENGTH + b"\r\n" + _HIDDEN],
+        [_OFFERING[:-10], _OFFERING[-10:] + _LENGTH + b"\r\n", _HIDDEN],
+        [_OFFERING[:-5], _OFFERING[-5:] + _LENGTH + b"\r\n", _HIDDEN],
+        [GOOD + _OFFERING + _LENGTH + b"\r\n", _HIDDEN],
+        [b"CONNECT here:80 HTTP/1.1\r\nhost: here\r\n" + _LENGTH + b"\r\n", _HIDDEN],
+    ],
+    ids=["capitals", "whole", "a torn name", "a torn value", "pipelined", "CONNECT"],
+)
+async def test_a_body_behind_an_offer_is_never_taken_for_a_request(pieces: list[bytes]) -> None:
+    heard: list[str] = []
+
+    async def hears(scope: Any, receive: Any, send: Any) -> None:
+        heard.append(scope["path"])
+        await _hello(scope, receive, send)
+
+    last = b"GET /last HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n"
+    async with asyncio.timeout(ENDS_WITHIN_S), listening(hears, ConnectionBounds()) as door:
+        reader, writer = await connect(door.port)
+        with suppress(ConnectionError):
+            for piece in (*pieces, last):
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0.03)
+            while await reader.read(65536):
+                pass
+        await _closed((reader, writer))
+
+    assert "/hidden" not in heard
+
+
+@pytest.mark.parametrize("torn", [1, 2, 3])
+async def test_a_body_keeps_its_lines_wherever_its_head_is_torn(torn: int) -> None:
+    async def echoes(scope: Any, receive: Any, send: Any) -> None:
+        said = (await receive())["body"]
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": said})
+
+    body = b"a\r\nUpgrade: is no offer\r\n\r\nb"
+    head = b"POST / HTTP/1.1\r\nhost: here\r\ncontent-length: %d\r\n\r\n" % len(body)
+    async with asyncio.timeout(ENDS_WITHIN_S), listening(echoes, ConnectionBounds()) as door:
+        reader, writer = await connect(door.port)
+        writer.write(head[:-torn])
+        await writer.drain()
+        await asyncio.sleep(0.03)
+        writer.write(head[-torn:] + body)
+        assert (await reader.readuntil(b"b\r\n0\r\n\r\n")).count(body) == 1
+        await _closed((reader, writer))
+
+
 async def test_what_is_said_behind_a_body_is_no_header() -> None:
     async def tenants(scope: Any, receive: Any, send: Any) -> None:
         while (await receive())["more_body"]:

@@ -38,8 +38,11 @@ _OVER_TCP = (socket.AF_INET, socket.AF_INET6)
 _UNREAD_MS: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
 """The kernel's own time for what was sent and not taken (Linux, tcp(7)), where it has one."""
 
-_HEAD_END: Final = b"\r\n\r\n"
-_UPGRADE: Final = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
+_LINE_END: Final = b"\r\n"
+_HEAD_END: Final = 2 * _LINE_END
+_TAIL_BYTES: Final = len(_HEAD_END) - 1
+_OFFER: Final = b"pgrade:"
+_UPGRADE: Final = re.compile(rb"(?<=\r\n)[Uu]pgrade:[^\r\n]*\r\n")
 
 
 class BoundedConnection(HttpToolsProtocol):
@@ -55,6 +58,8 @@ class BoundedConnection(HttpToolsProtocol):
     """Runs while more lies ready than he takes."""
     _is_in_head = False
     _is_in_body = False
+    _head_tail = b""
+    """Of a head that is not complete, the end of what came."""
     _loose_bytes = 0
     """What came since the parser last made something of it, and is kept."""
     _unwanted_bytes = 0
@@ -83,9 +88,12 @@ class BoundedConnection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return  # Closed because of it, or of what came before it.
-        super().data_received(data if self._is_in_body else _not_upgraded(data))
+        if _OFFER in data and not self._is_in_body:
+            data = _not_upgraded(data, self._head_tail if self._is_in_head else b"")
+        super().data_received(data)
         if self.transport.is_closing() or not (self._is_in_head or self._is_in_body):
             return
+        self._head_tail = (self._head_tail + data[-_TAIL_BYTES:])[-_TAIL_BYTES:]
         self._loose_bytes += len(data)
         if self._loose_bytes > HEAD_BYTES_MAX + _READ_BYTES:
             self._end("header")
@@ -106,6 +114,8 @@ class BoundedConnection(HttpToolsProtocol):
         if num_bytes > HEAD_BYTES_MAX or len(self.pipeline) >= PIPELINED_MAX:
             # httptools turns this into the parse error that is answered with 400.
             raise ValueError("the head is too long, or too many wait before it")
+        if self.parser.should_upgrade():
+            raise ValueError("the parser would take the body for another request")
         self._is_in_head, self._is_in_body, self._loose_bytes = False, True, 0
         self.crowd.ask(self)
         is_next = not self._is_serving
@@ -240,17 +250,20 @@ class BoundedConnection(HttpToolsProtocol):
         """Its own timer is not used."""
 
 
-def _not_upgraded(data: bytes) -> bytes:
+def _not_upgraded(data: bytes, before: bytes) -> bytes:
     """What was read of a head, without an offer to speak another protocol.
 
     Java's own client makes one (`h2c`). Nothing here takes any, and the parser would stop behind
-    the head, before the body.
+    the head, before the body, and take that for another request. A line that did not come whole in
+    one read stays, and its request is refused: half of it would be read as part of its neighbours.
+
+    `before` is the end of what was read of the same head, and passed on.
     """
-    end = data.find(_HEAD_END)
-    end = len(data) if end < 0 else end
-    if data.find(b"pgrade:", 0, end) < 0:
-        return data
-    return _UPGRADE.sub(b"", data[:end]) + data[end:]
+    known = before + data
+    end = known.find(_HEAD_END)
+    end = len(known) if end < 0 else end + len(_LINE_END)
+    head = _UPGRADE.sub(lambda line: b"" if line.start() >= len(before) else line[0], known[:end])
+    return (head + known[end:])[len(before) :]
 
 
 def bounded_http(
