@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import random
 import tracemalloc
 import zlib
 from collections.abc import Awaitable, Callable
@@ -12,7 +13,7 @@ from msgspec import structs
 
 from gateway.api.deadlines import Deadlines
 from gateway.api.exchange import Bounds, Exchange
-from gateway.api.inflating import PIECE_BYTES, check_encoding, inflated
+from gateway.api.inflating import PIECE_BYTES, READ_BYTES, check_encoding, inflated
 from gateway.api.room import Room
 from gateway.errors import BodyTooLarge, EncodingRefused, RequestInvalid, Unavailable
 
@@ -128,6 +129,46 @@ async def test_a_compressed_body_is_inflated_up_to_the_limit_and_not_a_piece_fur
     _, most_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most_bytes < 4 * PIECE_BYTES
+
+
+async def test_blocks_that_hold_nothing_leave_others_their_turns() -> None:
+    """Of the dearest kind, with a code of its own each, ten megabytes take five seconds."""
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    packed = zlib.compress(b"x")
+    nothing = b"\x00\x00\x00\xff\xff" * (8 * READ_BYTES // 5)
+    waiting = asyncio.ensure_future(others())
+    assert await inflated(packed[:2] + nothing + packed[2:], b"deflate", 10) == b"x"
+    waiting.cancel()
+
+    assert turns > 7
+
+
+@pytest.mark.parametrize("encoding", [b"gzip", b"deflate"])
+@pytest.mark.parametrize("behind", [b"", b"more", bytes(2 * READ_BYTES)])
+async def test_a_body_of_many_reads_is_one_stream_to_its_last_byte(
+    encoding: bytes, behind: bytes
+) -> None:
+    compress = gzip.compress if encoding == b"gzip" else zlib.compress
+    plain = random.Random(5).randbytes(5 * READ_BYTES)
+    body = compress(plain)
+    cuts = (body[: 2 * READ_BYTES], body[:-1], body + b"x")
+    assert len(body) > len(plain)
+
+    if behind:
+        with pytest.raises(RequestInvalid):
+            await inflated(body + behind, encoding, 2 * len(plain))
+    else:
+        assert await inflated(body, encoding, len(plain)) == plain
+        for cut in cuts:
+            with pytest.raises(RequestInvalid):
+                await inflated(cut, encoding, len(plain))
 
 
 @pytest.mark.parametrize("before", [(), (piece(b"x", more=True),)])
