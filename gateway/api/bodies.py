@@ -7,6 +7,7 @@ from typing import Any
 from litestar import Request
 from litestar.exceptions import HTTPException
 
+from gateway.api.exchange import is_longer
 from gateway.api.inflating import check_encoding, inflated
 from gateway.configuration.settings import Limits
 from gateway.errors import BodyTooLarge, EncodingRefused, RequestInvalid
@@ -21,8 +22,7 @@ async def pieces_of(
         BodyTooLarge: it is longer than `bytes_max`, or says so.
         RequestInvalid: it stalls, takes longer than a request may, or its sender left.
     """
-    said = request.headers.get("content-length", "")
-    if said.isdigit() and int(said) > bytes_max:
+    if is_longer(request.headers.get("content-length", "").encode(), bytes_max):
         raise _too_large(bytes_max)
     read_bytes = 0
     stream = request.stream()

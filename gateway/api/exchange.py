@@ -20,6 +20,8 @@ from gateway.errors import BodyTooLarge, RequestInvalid
 
 Header = tuple[bytes, bytes]
 REQUEST_TIMEOUT = "The request's body did not arrive in time."
+DIGITS_MAX = 19
+"""Of a number of bytes that anything here may have."""
 
 LINE = "gatewright.line"
 """Where `api.protocol` puts the line of a request into its scope."""
@@ -65,6 +67,12 @@ class Bounds(Struct, frozen=True):
     """Of the work, and a little more: who has not read what came of it by then has left."""
 
 
+def is_longer(length: bytes, bytes_max: int) -> bool:
+    """Whether a `content-length` says so; the parser takes any number of zeros before it."""
+    digits = length.lstrip(b"0")
+    return digits.isdigit() and (len(digits) > DIGITS_MAX or int(digits) > bytes_max)
+
+
 class Exchange:
     """Reads the request's body, watches the caller, writes the answer. Used once."""
 
@@ -101,7 +109,7 @@ class Exchange:
         """
         named = dict(self.headers)
         encoding = self._encoding() if b"content-encoding" in named else b""
-        if self._is_too_long(named.get(b"content-length", b"")):
+        if is_longer(named.get(b"content-length", b""), self._bounds.body_bytes_max):
             raise self._too_large()
         self._serving = asyncio.current_task()
         body = self._line.body() if self._line is not None else None
@@ -128,9 +136,6 @@ class Exchange:
                 encoding = value.lower() if not encoding else b"several"
                 check_encoding(encoding)
         return encoding
-
-    def _is_too_long(self, length: bytes) -> bool:
-        return length.isdigit() and int(length) > self._bounds.body_bytes_max
 
     async def _receive_in_time(self) -> bytes:
         # A timer and a flag, since `asyncio.timeout` costs five times as much on every request.

@@ -131,6 +131,19 @@ async def test_a_compressed_body_is_inflated_up_to_the_limit_and_not_a_piece_fur
     assert most_bytes < 4 * PIECE_BYTES
 
 
+@pytest.mark.parametrize("digits", [b"0" * 5000 + b"1", b"00"])
+async def test_a_length_may_have_any_number_of_zeros_before_it(digits: bytes) -> None:
+    exchange = Wire(piece(b"x")).exchange((b"content-length", digits))
+
+    assert await exchange.read_body() == b"x"
+    exchange.close()
+
+
+async def test_a_length_of_more_digits_than_python_reads_is_too_long() -> None:
+    with pytest.raises(BodyTooLarge):
+        await Wire().exchange((b"content-length", b"9" * 5000)).read_body()
+
+
 async def test_blocks_that_hold_nothing_leave_others_their_turns() -> None:
     """Of the dearest kind, with a code of its own each, ten megabytes take five seconds."""
     turns = 0

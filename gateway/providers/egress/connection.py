@@ -37,15 +37,8 @@ class Connection(asyncio.Protocol):
         *("_head_bytes", "_taken_bytes", "_is_head_complete", "_is_in_use", "_is_paused"),
         *("_ahead", "_enough_bytes", "_hasty_bytes", "_is_sliced", "_loss", "_pace"),
         *("_turn", "_turn_s"),
-        *(
-            "body_bytes",
-            "body_bytes_max",
-            "headers",
-            "is_complete",
-            "is_stream",
-            "may_be_kept",
-            "status",
-        ),
+        *("body_bytes", "body_bytes_max", "headers", "is_complete", "is_stream", "may_be_kept"),
+        "status",
     )
 
     _transport: asyncio.Transport
@@ -229,7 +222,9 @@ class Connection(asyncio.Protocol):
             self._wake()
         else:
             self._hand_over(self._take)
-        if self.body_bytes - self._taken_bytes > self._enough_bytes and not self._is_paused:
+        has_enough = self.body_bytes - self._taken_bytes > self._enough_bytes
+        # Behind a reply's end it goes on reading: what lay there unread would answer the next one.
+        if has_enough and not (self._is_paused or self.is_complete):
             self._pause()
 
     def _pause(self) -> None:

@@ -19,6 +19,8 @@ from gateway.providers.egress.upstream_ids import ids_in
 
 
 _PROOF = re.compile(rb"(?im)^(?:authorization: \S+ |(?:x-)?api-key: )(\S{6,})\r?$")
+_LENGTH = re.compile(r"[0-9]{1,20}")
+"""More digits are zeros: the parser takes any number of them, and Python reads 4300."""
 _HARMLESS = re.compile(r"[0-9A-Za-z.:+-]{1,40}")
 """Numbers, durations and times: all that a limit's header says."""
 
@@ -95,7 +97,7 @@ class EgressReply:
         self._connection.expect_until(self._deadline, self._limits.idle_s)
         headers, self.status = self._connection.headers, self._connection.status
         length = headers.get("content-length", "")
-        self._length_bytes = int(length) if length.isdigit() else None
+        self._length_bytes = int(length) if _LENGTH.fullmatch(length) else None
         self.is_event_stream = headers.get("content-type", "").startswith("text/event-stream")
         self._connection.body_bytes_max = self._limits.reply_bytes_max
         if self.status // 100 not in (2, 4, 5):

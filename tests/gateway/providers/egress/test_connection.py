@@ -38,10 +38,12 @@ class RawUpstream:
         self.sent_bytes = 0
         self.port = 0
         self.handlers: list[asyncio.Task[None] | None] = []
+        self.writers: list[asyncio.StreamWriter] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self.handlers.append(asyncio.current_task())
+        self.writers.append(writer)
         try:
             with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
                 while await self._answer(reader, writer):
@@ -197,6 +199,36 @@ async def test_what_arrives_while_nobody_asked_ends_the_connection(egress: Egres
         await until(lambda: upstream.sent_bytes > len(GOOD))
         assert await fetch(egress, upstream) == b"hello"
         assert upstream.connections == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "length"), [(b"application/json", BUFFERED_BYTES_MAX), (b"text/event-stream", 9000)]
+)
+async def test_bytes_behind_a_reply_that_was_not_taken_yet_never_answer_who_waits(
+    egress: Egress, kind: bytes, length: int
+) -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n"
+    answer = head % (kind, length + 1) + b"a" * (length + 1)
+    async with running([answer]) as upstream:
+        first = await egress.open(upstream.route(egress), make_call())
+        second = asyncio.ensure_future(fetch(egress, upstream))  # There is one connection.
+        await until(lambda: first._connection.is_complete)
+        await asyncio.sleep(0.05)
+        upstream.writers[0].write(GOOD.replace(b"hello", b"theft"))
+        await asyncio.sleep(0.05)
+
+        with contextlib.suppress(UpstreamMalformed):
+            await first.read()
+        await first.close()
+
+        assert await second == b"hello"
+        assert upstream.connections == 2
+
+
+async def test_a_length_with_more_digits_than_python_reads_is_that_length(egress: Egress) -> None:
+    answer = GOOD.replace(b": 5", b": " + b"0" * 5000 + b"5")
+    async with running([answer]) as upstream:
+        assert await fetch(egress, upstream) == b"hello"
 
 
 async def test_a_connection_the_upstream_wants_closed_is_not_used_again(egress: Egress) -> None:
