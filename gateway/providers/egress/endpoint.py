@@ -178,9 +178,9 @@ def may_reach(address: Address, reach: Reach) -> bool:
     Link-local (which is where most cloud metadata services live), unspecified, multicast and
     reserved addresses are never an upstream, not even wrapped into IPv6.
     """
-    address = _unwrap(address)
+    own, address = address, _unwrap(address)
     if address.is_loopback:
-        return True
+        return _is_ours(own)
     if (
         address.is_link_local
         or address.is_unspecified
@@ -191,7 +191,19 @@ def may_reach(address: Address, reach: Reach) -> bool:
         return False
     if reach == "anywhere":
         return True
-    return reach == "private" and _is_private(address)
+    return reach == "private" and _is_private(address) and not _is_tunnelled(own)
+
+
+def _is_ours(loopback: Address) -> bool:
+    """Whether it is this machine's, and not that of whoever unwraps an IPv4 address from it."""
+    return loopback.is_loopback or getattr(loopback, "ipv4_mapped", None) is not None
+
+
+def _is_tunnelled(address: Address) -> bool:
+    """Whether its packets go through a relay elsewhere, whatever address they go to behind it."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return False
+    return address.sixtofour is not None or address.teredo is not None
 
 
 def _is_private(address: Address) -> bool:
