@@ -517,6 +517,29 @@ async def test_a_body_behind_an_offer_is_never_taken_for_a_request(pieces: list[
     assert "/hidden" not in heard
 
 
+_CHUNKS = b"1\r\na\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"POST / HTTP/1.1\r\ncontent-length: 1\r\n\r\na",
+        b"POST / HTTP/1.1\r\nhost: here\r\nhost: there\r\ncontent-length: 1\r\n\r\na",
+        b"POST / HTTP/2.0\r\nhost: here\r\ncontent-length: 1\r\n\r\na",
+        b"POST / HTTP/0.9\r\nhost: here\r\ncontent-length: 1\r\n\r\na",
+        b"POST / HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n" + _CHUNKS,
+        b"POST / HTTP/1.1\r\nhost: here\r\ntransfer-encoding: gzip, chunked\r\n\r\n" + _CHUNKS,
+    ],
+    ids=["no host", "two hosts", "HTTP/2", "HTTP/0.9", "chunks of an old client", "gzip below"],
+)
+async def test_a_request_that_a_server_in_front_may_read_otherwise_is_refused(sent: bytes) -> None:
+    async with asyncio.timeout(ENDS_WITHIN_S), listening(_hello, ConnectionBounds()) as door:
+        reader, writer = await connect(door.port)
+        writer.write(sent)
+        assert (await _said(reader))[0] == 400
+        await _closed((reader, writer))
+
+
 @pytest.mark.parametrize("torn", [1, 2, 3])
 async def test_a_body_keeps_its_lines_wherever_its_head_is_torn(torn: int) -> None:
     async def echoes(scope: Any, receive: Any, send: Any) -> None:

@@ -9,6 +9,7 @@ written; a connection that rests has its time, too. Nobody has to know a key to 
 import asyncio
 import re
 import socket
+from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from uvicorn.protocols.http.httptools_impl import (
@@ -114,8 +115,9 @@ class BoundedConnection(HttpToolsProtocol):
         if num_bytes > HEAD_BYTES_MAX or len(self.pipeline) >= PIPELINED_MAX:
             # httptools turns this into the parse error that is answered with 400.
             raise ValueError("the head is too long, or too many wait before it")
-        if self.parser.should_upgrade():
-            raise ValueError("the parser would take the body for another request")
+        version = self.parser.get_http_version()
+        if self.parser.should_upgrade() or not _has_one_meaning(version, self.headers):
+            raise ValueError("its body may be taken for another request, here or in front of us")
         self._is_in_head, self._is_in_body, self._loose_bytes = False, True, 0
         self.crowd.ask(self)
         is_next = not self._is_serving
@@ -264,6 +266,20 @@ def _not_upgraded(data: bytes, before: bytes) -> bytes:
     end = len(known) if end < 0 else end + len(_LINE_END)
     head = _UPGRADE.sub(lambda line: b"" if line.start() >= len(before) else line[0], known[:end])
     return (head + known[end:])[len(before) :]
+
+
+def _has_one_meaning(version: str, headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    """Whether every server reads the same in a head (RFC 9112 §3.2, §6.1).
+
+    Two lengths, and a length beside an encoding, the parser refuses by itself.
+    """
+    names = [name for name, _ in headers]
+    if names.count(b"host") > 1 or version not in ("1.0", "1.1"):
+        return False
+    if version == "1.1" and b"host" not in names:
+        return False
+    codings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
+    return not codings or (version == "1.1" and codings == [b"chunked"])
 
 
 def bounded_http(
