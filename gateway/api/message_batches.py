@@ -16,6 +16,7 @@ from msgspec import structs
 from gateway.api.batches import PAGE_LINES, PAGE_MAX, Desk, Wake
 from gateway.api.bodies import whole_body
 from gateway.api.paging import page_asked
+from gateway.api.places import Places
 from gateway.api.refusals import Handlers
 from gateway.batches import Batch, Line, Told
 from gateway.clock import DAY_US
@@ -56,7 +57,7 @@ class Intake:
     def __init__(self, desk: Desk, lines: LineStore) -> None:
         self._desk = desk
         self._lines = lines
-        self._free = INTAKES_MAX
+        self._places = Places(INTAKES_MAX, "Too many batches are arriving; try again.")
 
     async def receive(self, request: Request[Any, Any, Any], principal: Principal) -> Batch:
         """A new batch of the requests in a body.
@@ -66,13 +67,8 @@ class Intake:
             BodyTooLarge: it is too long, or its project holds too much already.
             Unavailable: too many batches arrive at once.
         """
-        if self._free <= 0:
-            raise Unavailable("Too many batches are arriving; try again.", retry_after_s=1.0)
-        self._free -= 1
-        try:
+        with self._places.place(project_of(principal)):
             return await self._receive(request, principal)
-        finally:
-            self._free += 1
 
     async def _receive(self, request: Request[Any, Any, Any], principal: Principal) -> Batch:
         desk = self._desk

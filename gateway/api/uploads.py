@@ -12,11 +12,12 @@ from multipart import (
 )
 
 from gateway.api.bodies import check_plain, pieces_of
+from gateway.api.places import Places
 from gateway.batches import KeptFile
 from gateway.clock import DAY_US, SECOND_US
 from gateway.configuration.settings import Limits
 from gateway.dialects.openai_batches import EXPIRY_S_MAX, EXPIRY_S_MIN
-from gateway.errors import BodyTooLarge, GatewrightError, RequestInvalid, Unavailable
+from gateway.errors import BodyTooLarge, GatewrightError, RequestInvalid
 from gateway.projects import project_of
 from gateway.store.batching.files import FULL, FileStore, FileWriter
 from gateway.types import Principal
@@ -39,7 +40,7 @@ class Uploads:
         self._files = files
         self._limits = limits
         self._keep_us = round(keep_days * DAY_US)
-        self._free = UPLOADS_MAX
+        self._places = Places(UPLOADS_MAX, "Too many files are arriving; try again shortly.")
 
     async def receive(
         self, request: Request[Any, Any, Any], principal: Principal, stored_bytes: int
@@ -55,17 +56,13 @@ class Uploads:
         room = self._limits.project_bytes_max - stored_bytes
         if room <= 0:
             raise BodyTooLarge(FULL.format(stored_bytes))
-        if self._free <= 0:
-            raise Unavailable("Too many files are arriving; try again shortly.", retry_after_s=1.0)
-        self._free -= 1
-        form = _Form(self._files, principal, min(room, self._limits.file_bytes_max))
-        try:
-            return await self._receive(request, form)
-        except GatewrightError:
-            await form.discard()
-            raise
-        finally:
-            self._free += 1
+        with self._places.place(project_of(principal)):
+            form = _Form(self._files, principal, min(room, self._limits.file_bytes_max))
+            try:
+                return await self._receive(request, form)
+            except GatewrightError:
+                await form.discard()
+                raise
 
     async def _receive(self, request: Request[Any, Any, Any], form: "_Form") -> KeptFile:
         parser = _parser_for(request)

@@ -1,0 +1,42 @@
+"""Places for bodies that are long and may be slow, of which no project has more than half.
+
+There are few, since each costs memory. Who lets bytes drip in keeps one for minutes: with all of
+them in one project's hands nobody else's files would arrive at all.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gateway.errors import Unavailable
+from gateway.projects import Project
+
+
+class Places:
+    """Those of one worker; belongs to one event loop."""
+
+    def __init__(self, most: int, refusal: str) -> None:
+        """`refusal` is said to whom there is none for."""
+        self._free = most
+        self._most_of_one = max(most // 2, 1)
+        self._refusal = refusal
+        self._taken: Counter[Project] = Counter()
+
+    @contextmanager
+    def place(self, project: Project) -> Iterator[None]:
+        """One of them, for as long as a body takes.
+
+        Raises:
+            Unavailable: all are taken, or as many as one project may have.
+        """
+        if self._free <= 0 or self._taken[project] >= self._most_of_one:
+            raise Unavailable(self._refusal, retry_after_s=1.0)
+        self._free -= 1
+        self._taken[project] += 1
+        try:
+            yield
+        finally:
+            self._free += 1
+            self._taken[project] -= 1
+            if not self._taken[project]:
+                del self._taken[project]
