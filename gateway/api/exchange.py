@@ -20,8 +20,8 @@ from gateway.errors import BodyTooLarge, RequestInvalid
 
 Header = tuple[bytes, bytes]
 REQUEST_TIMEOUT = "The request's body did not arrive in time."
-DIGITS_MAX = 19
-"""Of a number of bytes that anything here may have."""
+DIGITS_MAX = 20
+"""Of a length that the parser lets through; before them it takes any number of zeros."""
 
 LINE = "gatewright.line"
 """Where `api.protocol` puts the line of a request into its scope."""
@@ -68,9 +68,8 @@ class Bounds(Struct, frozen=True):
 
 
 def is_longer(length: bytes, bytes_max: int) -> bool:
-    """Whether a `content-length` says so; the parser takes any number of zeros before it."""
-    digits = length.lstrip(b"0")
-    return digits.isdigit() and (len(digits) > DIGITS_MAX or int(digits) > bytes_max)
+    """Whether a `content-length` says so."""
+    return length.isdigit() and int(length[-DIGITS_MAX:]) > bytes_max
 
 
 class Exchange:
