@@ -91,11 +91,11 @@ class Intake:
             await desk.batches.begin(batch.batch_id, len(body), keep_us)
             has_begun = True
         except LeadOver:
-            # An hour is over, and what had come of it was forgotten.
+            # Nothing more of it came for long, and its room is for others.
             raise Unavailable("The batch took too long to arrive.", retry_after_s=1.0) from None
         finally:
             if not has_begun:
-                # Also of a caller who leaves: what arrived would take room for an hour.
+                # Also of a caller who leaves: what arrived would take room for minutes.
                 with suppress(NotReady):
                     await desk.batches.drop(batch.batch_id)
         return await desk.found(principal, batch.batch_id, "messages")
@@ -109,7 +109,7 @@ class Intake:
                     place = f"requests.{line.number - 1}.custom_id"
                     raise invalid(place, "Another request has this custom_id already")
                 seen.add(line.custom_id)
-            await self._lines.add(batch.batch_id, key, lines)
+            await self._lines.receive(batch.batch_id, key, lines)
 
 
 def _groups(raws: list[bytes], length_max: int) -> Iterator[list[tuple[int, bytes]]]:

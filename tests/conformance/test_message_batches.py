@@ -310,7 +310,7 @@ async def test_what_is_too_long_is_refused_and_nothing_of_it_stays(
     assert [each.id async for each in client.messages.batches.list()] == before
 
 
-@pytest.mark.parametrize(("owner", "name"), [(LineStore, "add"), (BatchStore, "begin")])
+@pytest.mark.parametrize(("owner", "name"), [(LineStore, "receive"), (BatchStore, "begin")])
 async def test_what_was_forgotten_while_it_arrived_may_be_sent_again(
     client: anthropic.AsyncAnthropic, monkeypatch: pytest.MonkeyPatch, owner: type, name: str
 ) -> None:

@@ -36,7 +36,14 @@ from gateway.clock import Clock, UnhurriedClock
 from gateway.projects import Project
 from gateway.secrets.content_keys import ContentKey, KeyClosed, fresh_key, lost_key, opened_key
 from gateway.secrets.envelope import MasterKey
-from gateway.store.batching.leads import FINISHED, RECEIVING, TAKEN_IN, leading
+from gateway.store.batching.leads import (
+    ARRIVING_US,
+    FINISHED,
+    RECEIVING,
+    TAKEN_IN,
+    arriving,
+    leading,
+)
 from gateway.store.batching.room import answers_bytes, held, held_alone
 from gateway.store.engine import Database
 from gateway.store.expired import delete_over
@@ -48,10 +55,10 @@ from gateway.store.schema.owned import is_of, owned_by, owner_of
 from gateway.telemetry import Event, logger
 
 
-UNFINISHED_US = 3_600_000_000
 NAMED_MAX = 1_000
 """Damaged batches that one process names in its log; with another master key all of them are."""
 _FORGOTTEN_AT_ONCE = 1
+_FREE: dict[str, Any] = {"tender": "", "tended_until_us": 0}
 _FLAWS = msgspec.msgpack.Decoder(tuple[Flaw, ...])
 _TOLD = msgspec.msgpack.Decoder(Told)
 
@@ -91,7 +98,7 @@ class BatchStore:
         key = fresh_key(self._master, *about_batch(batch.project, batch.batch_id))
         row = _row_of(batch, key) | {"size_bytes": size_bytes, "is_cost_kept": True}
         if is_receiving:
-            row |= {"state": RECEIVING, "keep_until_us": batch.created_us + UNFINISHED_US}
+            row |= {"state": RECEIVING, "keep_until_us": self._clock.utc_us() + ARRIVING_US}
         async with self._database.writing() as connection:
             if check is not None:
                 check(*await held_alone(connection, batch.project, self._clock.utc_us()))
@@ -152,24 +159,19 @@ class BatchStore:
             state="cancelling",
             ending="cancelled",
             cancelling_us=self._clock.utc_us(),
-            tender="",
-            tended_until_us=0,
+            **_FREE,
         )
 
     async def begin(
         self, batch_id: str, size_bytes: int, keep_us: int = 0, holder: str = ""
     ) -> None:
-        """All lines are there: they may be sent; raises LeadOver."""
-        more = {"keep_until_us": self._clock.utc_us() + keep_us} if keep_us else {}
-        values = {
-            "state": "in_progress",
-            "started_us": self._clock.utc_us(),
-            "size_bytes": size_bytes,
-            "tender": "",
-            "tended_until_us": 0,
-        }
+        """All lines are there: they may be sent. Raises LeadOver; `keep_us` is of what arrived."""
+        now_us = self._clock.utc_us()
+        more = {"keep_until_us": now_us + keep_us} if keep_us else {}
+        values = {"state": "in_progress", "started_us": now_us, "size_bytes": size_bytes, **_FREE}
+        check = arriving(batch_id, now_us) if keep_us else leading(batch_id, holder, TAKEN_IN)
         async with self._database.writing() as connection:
-            await leading(batch_id, holder, TAKEN_IN)(connection)
+            await check(connection)
             await connection.execute(_named(batch_id).values(values | more))
 
     async def drop(self, batch_id: str) -> None:

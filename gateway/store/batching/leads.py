@@ -5,6 +5,7 @@ takes it over, or cancels it, waits so long.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 from sqlalchemy import update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -14,6 +15,8 @@ from gateway.store.schema.batches import batches
 
 RECEIVING = "receiving"
 """The state of a batch whose lines are still arriving: nobody sees it."""
+ARRIVING_US: Final = 120_000_000
+"""How long one keeps its room while nothing more of it comes: whoever took it in is gone then."""
 TAKEN_IN = ("validating", RECEIVING)
 FINISHED = ("finalizing", "cancelling")
 Check = Callable[[AsyncConnection], Awaitable[None]]
@@ -33,6 +36,23 @@ def leading(batch_id: str, holder: str, states: Sequence[str]) -> Check:
             batches.c.id == batch_id, batches.c.state.in_(states), batches.c.tender == holder
         )
         if not (await connection.execute(mine.values(tender=holder))).rowcount:
+            raise LeadOver
+
+    return check
+
+
+def arriving(batch_id: str, now_us: int) -> Check:
+    """Whether a batch is still arriving, and has its room for a while more.
+
+    What has lost its room may not go on: another batch has that by now.
+    """
+
+    async def check(connection: AsyncConnection) -> None:
+        mine = update(batches).where(
+            batches.c.id == batch_id, batches.c.state == RECEIVING, batches.c.keep_until_us > now_us
+        )
+        kept = mine.values(keep_until_us=now_us + ARRIVING_US)
+        if not (await connection.execute(kept)).rowcount:
             raise LeadOver
 
     return check

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Update, and_, func, select, update
 from gateway.batches import ACTIVE, Batch, EndedLine, Line, LineCounts, LineEnd, LineState
 from gateway.clock import Clock
 from gateway.secrets.content_keys import ContentKey
-from gateway.store.batching.leads import TAKEN_IN, leading
+from gateway.store.batching.leads import TAKEN_IN, Check, arriving, leading
 from gateway.store.engine import Database
 from gateway.store.schema.batches import batch_lines, batches
 
@@ -54,6 +54,15 @@ class LineStore:
         self, batch_id: str, key: ContentKey, lines: Sequence[Line], holder: str = ""
     ) -> None:
         """Lines of a batch that has not begun, and that this worker takes in; raises LeadOver."""
+        await self._add(batch_id, key, lines, leading(batch_id, holder, TAKEN_IN))
+
+    async def receive(self, batch_id: str, key: ContentKey, lines: Sequence[Line]) -> None:
+        """More of a batch that is arriving, which keeps its room by that; raises LeadOver."""
+        await self._add(batch_id, key, lines, arriving(batch_id, self._clock.utc_us()))
+
+    async def _add(
+        self, batch_id: str, key: ContentKey, lines: Sequence[Line], check: Check
+    ) -> None:
         rows = [
             {
                 "batch_id": batch_id,
@@ -67,7 +76,7 @@ class LineStore:
             for line in lines
         ]
         async with self._database.writing() as connection:
-            await leading(batch_id, holder, TAKEN_IN)(connection)
+            await check(connection)
             if rows:
                 await connection.execute(batch_lines.insert(), rows)
 

@@ -4,13 +4,16 @@ import pytest
 from msgspec import structs
 from sqlalchemy import func, select
 
-from gateway.batches import Batch, LineCounts, LineEnd
+from gateway.batches import Batch, Line, LineCounts, LineEnd
+from gateway.clock import SECOND_US
+from gateway.store.batching.leads import ARRIVING_US, LeadOver
 from gateway.store.engine import Database
 from gateway.store.schema.batches import batch_lines
 from tests.gateway.batching.parking_lot import PROJECT, Lot
 
 
 pytestmark = pytest.mark.anyio
+ARRIVING_S = ARRIVING_US // SECOND_US
 
 
 async def arriving(lot: Lot, size_bytes: int) -> Batch:
@@ -35,8 +38,32 @@ async def test_what_arrives_counts_and_no_longer_than_it_may_arrive(database: Da
     await lot.batches.begin(kept.batch_id, 20, keep_us=7_200_000_000)
     assert await lot.batches.held(PROJECT) == (20, 1)
     await arriving(lot, 300)
-    await lot.wait(3_600.0)
+    await lot.wait(ARRIVING_S)
     assert await lot.batches.held(PROJECT) == (20, 1)
+
+
+async def test_what_keeps_arriving_keeps_its_room_and_what_has_lost_it_cannot_go_on(
+    database: Database,
+) -> None:
+    """A worker that was killed in the middle holds nobody up for longer than it was silent."""
+    lot = Lot(database)
+    batch = await arriving(lot, 1_000)
+    key = await lot.batches.content_key(batch)
+    assert key is not None
+    for number in (1, 2):
+        await lot.wait(ARRIVING_S - 1)
+        await lot.lines.receive(batch.batch_id, key, [Line(number, f"c{number}", b"{}")])
+        assert await lot.batches.held(PROJECT) == (1_000, 1)
+    await lot.wait(ARRIVING_S - 1)
+    assert await lot.batches.held(PROJECT) == (1_000, 1)
+    await lot.wait(1)
+    assert await lot.batches.held(PROJECT) == (0, 0)
+    with pytest.raises(LeadOver):
+        await lot.lines.receive(batch.batch_id, key, [Line(3, "c3", b"{}")])
+    with pytest.raises(LeadOver):
+        await lot.batches.begin(batch.batch_id, 1_000, keep_us=7_200_000_000)
+    assert await lot.batches.forget_expired() == 1
+    assert await lot.lines.states(batch.batch_id, [1, 2]) == {}
 
 
 @pytest.mark.parametrize("keeps_lines", [True, False])
