@@ -4,6 +4,7 @@ A parcel holds lines of one batch for one target. Each was decided and written d
 it was put in; the egress looks at every one of them again before a byte of the parcel leaves.
 """
 
+import re
 from collections.abc import AsyncIterator
 from typing import Literal, Protocol
 
@@ -18,6 +19,7 @@ FULL_STATUSES = frozenset({429, 529})
 """What vendors answer who have no room, and then take nothing. A 503 may be that of something on
 the way, which lost the vendor's answer."""
 SERVER_ERROR_MIN = 500
+_FILE = re.compile(r"[A-Za-z0-9_-]{1,120}")
 _DIGITS_MAX = 9
 """Of a line's number; of thousands no number can be made, and whoever tries fails each time."""
 VendorState = Literal["under_way", "ended", "gone"]
@@ -55,6 +57,11 @@ class VendorBatch(Struct, frozen=True):
     """Where its results lie, at a vendor that has files."""
     input_file: str = ""
 
+    @property
+    def named_files(self) -> tuple[str, ...]:
+        """All files of it whose names a record may repeat."""
+        return tuple(filter(_FILE.fullmatch, (self.input_file, *self.files)))
+
 
 class VendorResult(Struct, frozen=True):
     """What became of one line."""
@@ -64,6 +71,8 @@ class VendorResult(Struct, frozen=True):
     """`unsent`: cancelled or expired before the vendor came to it; nothing is charged."""
     status: int = 200
     body: bytes = b""
+    upstream_ids: tuple[str, ...] = ()
+    """What the vendor calls this call, as `Attempt` has it."""
 
     def __repr__(self) -> str:
         return f"VendorResult({self.custom_id}, {self.kind})"  # The rest is content.

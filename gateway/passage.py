@@ -26,6 +26,8 @@ from gateway.veiling.veil import Veil
 
 NATIVE = "native_batch"
 """In a record: which way a line took, and as which batch of its vendor's."""
+NATIVE_FILES = "native_files"
+"""In a record: the vendor's files of that batch, with blanks between."""
 
 
 class Errand(Struct, frozen=True):
@@ -39,6 +41,8 @@ class Errand(Struct, frozen=True):
     is_parked: bool = False
     """Whether it does; it was decided and written down like any other before."""
     vendor_batch: str = ""
+    vendor_files: tuple[str, ...] = ()
+    """Those of that batch, at a vendor that has files."""
     check_end: Callable[[], None] | None = None
     """Raises where another worker may write its outcome by now; None where this one is alone."""
     check_lease: Callable[[], None] | None = None
@@ -73,6 +77,8 @@ class Arrival(Struct, frozen=True):
             detail["path"] = NATIVE
         if self.errand.vendor_batch:
             detail[NATIVE] = self.errand.vendor_batch
+        if self.errand.vendor_files:
+            detail[NATIVE_FILES] = " ".join(self.errand.vendor_files)
         return detail
 
     def lasted_us(self, utc_us: int) -> int:

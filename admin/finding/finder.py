@@ -5,14 +5,24 @@ from typing import Final
 from urllib.parse import quote
 
 from admin.finding.receipts import ReceiptReader
-from admin.finding.ways import WAYS_MAX, Asked, Way, actions_for, request_way, ways_of
+from admin.finding.ways import (
+    WAYS_MAX,
+    Asked,
+    Way,
+    actions_for,
+    is_batch_id,
+    request_way,
+    ways_of,
+)
 from admin.models.engine import AT as ENGINE_AT
 from admin.models.engine import EngineDesk
 from admin.policy_room.places import place_named
 from admin.services import Services
 from gateway.oversight.access import Permission, Person, allows
 from gateway.store.batching.lists import BatchLists
+from gateway.store.evidence.sink import AuditQuery
 from gateway.store.evidence.tree import DatabaseAuditTrees
+from gateway.store.evidence.upstream_names import UpstreamNames
 from gateway.store.identity.key_lists import KeyLists, KeySearch
 from gateway.store.identity.team_lists import TeamLists
 from gateway.store.policies.documents import PolicyStore
@@ -42,6 +52,7 @@ class Finder:
         self._teams = TeamLists(services.database, services.clock)
         self._lists = KeyLists(services.database, services.clock)
         self._batches = BatchLists(services.database, services.clock)
+        self._upstream_names = UpstreamNames(services.database)
         self._policies = PolicyStore(services.database, services.clock)
         self._engine_desk = EngineDesk(services)
 
@@ -54,6 +65,8 @@ class Finder:
             found += request_way(question, organisation)
             found += await self._receipt(question, organisation)
             found += await self._batch(question, organisation)
+            found += await self._file(question, organisation)
+            found += await self._named_by_upstream(question, organisation)
         gathers: tuple[tuple[Permission, str | None, Gather], ...] = (
             (_P.KEYS_READ, organisation, self._keys),
             (_P.KEYS_READ, organisation, self._teams_found),
@@ -82,6 +95,46 @@ class Finder:
             return []
         href = f"/o/{organisation}/batches/{quote(batch.id, safe='')}"
         return [Way("batch", batch.id, href, f"{batch.workspace} / {batch.project}")]
+
+    async def _file(self, question: Asked, organisation: str) -> list[Way]:
+        if not question.file_id:
+            return []
+        file = await self._batches.file(organisation, question.file_id)
+        if file is None:
+            return []
+        href = f"/o/{organisation}/files/{quote(file.id, safe='')}"
+        return [Way("file", file.id, href, f"{file.workspace} / {file.project}")]
+
+    async def _named_by_upstream(self, question: Asked, organisation: str) -> list[Way]:
+        """By what a vendor's ticket or log calls a call, a batch or a file."""
+        if not question.upstream_name:
+            return []
+        found: list[Way] = []
+        for ours in await self._upstream_names.lead_to(organisation, question.upstream_name):
+            if not is_batch_id(ours):
+                href = f"/o/{organisation}/traffic/{quote(ours, safe='')}"
+                found.append(Way("request", f"Request {ours}, by its upstream's name", href))
+            elif await self._batches.batch(organisation, ours) is not None:
+                href = f"/o/{organisation}/batches/{quote(ours, safe='')}"
+                found.append(Way("batch", f"Batch {ours}, by its vendor's name", href))
+            else:
+                found += await self._line_of(organisation, ours)
+        return found
+
+    async def _line_of(self, organisation: str, batch_id: str) -> list[Way]:
+        """Of a batch that is forgotten the log has its lines: the newest of them."""
+        query = AuditQuery(organisation=organisation, stage="outcome", batch=batch_id)
+        newest = await self._services.records.newest(query, 1)
+        ids = [each.projected.record.request_id for each in newest]
+        return [
+            Way(
+                "request",
+                f"Request {request_id}, a line of {batch_id}",
+                f"/o/{organisation}/traffic/{quote(request_id, safe='')}",
+                "the batch is forgotten",
+            )
+            for request_id in ids
+        ]
 
     async def _keys(self, question: Asked, person: Person, organisation: str) -> list[Way]:
         found: list[Way] = []

@@ -12,11 +12,13 @@ from msgspec import Struct
 from gateway.oversight.access import Permission, Person, allows
 
 
-Kind = Literal["action", "request", "batch", "key", "team", "policy", "person", "engine"]
+Kind = Literal["action", "request", "batch", "file", "key", "team", "policy", "person", "engine"]
 LENGTH_MAX: Final = 200
 WAYS_MAX: Final = 12
 _REQUEST: Final = re.compile(r"req_[0-9a-z]{1,40}", re.ASCII)
 _BATCH: Final = re.compile(r"(?:msg)?batch_[0-9A-Za-z_-]{1,100}", re.ASCII)
+_FILE: Final = re.compile(r"file-[0-9A-Za-z_-]{1,100}", re.ASCII)
+_UPSTREAM: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z._:-]{5,127}", re.ASCII)
 _P = Permission
 
 
@@ -62,7 +64,10 @@ class Asked(Struct, frozen=True):
     words: tuple[str, ...] = ()
     request_id: str = ""
     batch_id: str = ""
-    """A whole one, if it is any."""
+    """A whole one, if it is any; and so the others."""
+    file_id: str = ""
+    upstream_name: str = ""
+    """What an upstream may call a call, a batch or a file."""
 
     def takes(self, *said: str) -> bool:
         """Whether every word is in something that is said of an object."""
@@ -75,8 +80,14 @@ def asked(text: str) -> Asked:
     text = text[:LENGTH_MAX].strip()
     words = tuple(text.casefold().split())
     found = _REQUEST.fullmatch(words[0]) if len(words) == 1 else None
-    batch = _BATCH.fullmatch(text)
-    return Asked(text, words, found[0] if found else "", batch[0] if batch else "")
+    whole = (pattern.fullmatch(text) for pattern in (_BATCH, _FILE, _UPSTREAM))
+    ids = (each[0] if each is not None else "" for each in whole)
+    return Asked(text, words, found[0] if found else "", *ids)
+
+
+def is_batch_id(text: str) -> bool:
+    """Whether it is one of ours, by its form."""
+    return _BATCH.fullmatch(text) is not None
 
 
 def may(person: Person, needs: Permission, organisation: str, *, is_everywhere: bool) -> bool:

@@ -205,7 +205,11 @@ class LineJourneys:
 
 
 def errand_of(
-    batch: Batch, line: Line, vendor_batch: str, check_end: Callable[[], None] | None
+    batch: Batch,
+    line: Line,
+    vendor_batch: str,
+    check_end: Callable[[], None] | None,
+    vendor_files: tuple[str, ...] = (),
 ) -> Errand:
     """The second half of a parked line's errand; see `Errand.check_end`."""
     return Errand(
@@ -214,6 +218,7 @@ def errand_of(
         batch.key_id,
         is_parked=True,
         vendor_batch=vendor_batch,
+        vendor_files=vendor_files,
         check_end=check_end,
     )
 

@@ -272,7 +272,7 @@ class ParcelJourneys:
             self._settled.add(row.parcel_id)
             await self._note(row, due_us=self._in_us(SETTLING_S))
             return
-        is_cut, held_bytes = False, 0
+        is_cut, held_bytes, files = False, 0, batch.named_files
         group: dict[int, Said] = {}
         try:
             async for result in at.service.results(batch, RESULTS_S):
@@ -283,10 +283,10 @@ class ParcelJourneys:
                 held_bytes += len(result.body)
                 if len(group) >= ENDED_AT_ONCE or held_bytes >= ENDED_BYTES_AT_ONCE:
                     ready, group, held_bytes = group, {}, 0
-                    await self._lines.end(at.batch, at.key, row, ready)
+                    await self._lines.end(at.batch, at.key, row, ready, files)
         except UpstreamFailed:
             is_cut = True
-        await self._lines.end(at.batch, at.key, row, group)
+        await self._lines.end(at.batch, at.key, row, group, files)
         if (is_cut or left) and not self._in_vain.is_enough(row.parcel_id, "reading", READS_MAX):
             await self._again(row)
             return

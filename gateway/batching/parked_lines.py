@@ -50,6 +50,7 @@ class _Ending(Struct, frozen=True):
     vendor_id: str
     check_end: Callable[[], None]
     """Raises LeaseOver where their outcomes may not be written any more."""
+    vendor_files: tuple[str, ...] = ()
 
 
 class _Lost(Struct, frozen=True):
@@ -148,7 +149,12 @@ class ParkedLines:
         return held
 
     async def end(
-        self, batch: Batch, key: ContentKey, row: ParcelRow, said: Mapping[int, Said]
+        self,
+        batch: Batch,
+        key: ContentKey,
+        row: ParcelRow,
+        said: Mapping[int, Said],
+        vendor_files: tuple[str, ...] = (),
     ) -> None:
         """Conclude lines of one parcel, and write down how each ended.
 
@@ -162,7 +168,7 @@ class ParkedLines:
         held = await self.hold(batch, key, row, numbers, said)
         requests = [ticket.request_id for _, ticket in held]
         check_end = await self._begin_ending(row, numbers, requests)
-        at = _Ending(batch, row.vendor_id, check_end)
+        at = _Ending(batch, row.vendor_id, check_end, vendor_files)
         found = await asyncio.gather(
             *(self._ended(at, line, ticket, said[line.line.number]) for line, ticket in held),
             return_exceptions=True,
@@ -217,7 +223,7 @@ class ParkedLines:
         if line.is_ending:
             record = await self._outcome_of(organisation, ticket.request_id)
         reservation = self._reservations.of(ticket.request_id)
-        errand = errand_of(at.batch, line.line, at.vendor_id, at.check_end)
+        errand = errand_of(at.batch, line.line, at.vendor_id, at.check_end, at.vendor_files)
         errand = structs.replace(errand, book=self._reservations.booking(ticket))
         try:
             passage = self._journeys.resume(at.batch, line.line, ticket, reservation, errand)
@@ -269,7 +275,7 @@ class ParkedLines:
     async def _lost(self, at: _Ending, lost: _Lost, remnant: Remnant) -> LineEnd:
         """What is owed for it is booked, the rest is given back, and its outcome is on record."""
         line, request_id = lost.line, remnant.request_id
-        errand = errand_of(at.batch, line.line, at.vendor_id, at.check_end)
+        errand = errand_of(at.batch, line.line, at.vendor_id, at.check_end, at.vendor_files)
         whose = at.batch.project.organisation
         if line.is_ending and await self._outcome_of(whose, request_id) is not None:
             # The process that wrote it has booked it, or is counted as having.

@@ -71,11 +71,14 @@ class BatchPipeline(Pipeline):
             try:
                 answered = await self._read(passage, dialect, result)
             except GatewrightError as error:
-                attempt = self._attempt(passage, result.status, end_code(error))
+                attempt = self._attempt(
+                    passage, result.status, end_code(error), result.upstream_ids
+                )
                 attempts.add(number, attempt, _unread(passage, result, error))
                 raise
             bill = Bill(answered.candidate.target, answered.completion.usage)
-            attempts.add(number, self._attempt(passage, result.status, ""), bill)
+            attempt = self._attempt(passage, result.status, "", result.upstream_ids)
+            attempts.add(number, attempt, bill)
             return answered
 
         return await self._end(passage, attempts, read)
@@ -138,10 +141,12 @@ class BatchPipeline(Pipeline):
         completion = structs.replace(completion, usage=usage)
         return Answered(candidate, name, completion, candidate.dropped)
 
-    def _attempt(self, passage: Passage, status: int, error: str) -> Attempt:
+    def _attempt(
+        self, passage: Passage, status: int, error: str, upstream_ids: tuple[str, ...] = ()
+    ) -> Attempt:
         target = passage.ruling.plan.candidates[0].target
         waited_us = passage.arrival.lasted_us(self._clock.utc_us())
-        return Attempt(target.name, status, error, waited_us, waited_us)
+        return Attempt(target.name, status, error, waited_us, waited_us, upstream_ids=upstream_ids)
 
 
 def _unread(passage: Passage, result: VendorResult, error: GatewrightError) -> Bill:

@@ -125,6 +125,8 @@ async def test_lines_go_to_openais_batch_api_at_half_the_price(
     ends = outcomes(records)
     assert [each.detail["path"] for each in ends] == ["native_batch"] * 5
     assert {each.detail["native_batch"] for each in ends} == {"batch_v1"}
+    assert {each.detail["native_files"] for each in ends} == {" ".join(vendor.deleted)}
+    assert [each.attempts[0].upstream_ids for each in ends] == [("q",)] * 5
     assert {each.usage.service_tier for each in ends if each.usage is not None} == {"batch"}
     by_request = {each.request_id: each for each in ends}
     for wire in found.values():

@@ -147,6 +147,10 @@ class EgressReply:
             return whole
         return self.without_proof(whole[:REFUSAL_BYTES_MAX])
 
+    def named(self, said: str) -> tuple[str, ...]:
+        """What the upstream calls a call in its answer's body, as far as a record may repeat it."""
+        return ids_in(said, _PROOF.findall(self._head))
+
     def without_proof(self, whole: bytes) -> bytes:
         """A refusal, which may have said what we were to be known by."""
         for proof in _PROOF.findall(self._head):

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -10,7 +11,14 @@ from msgspec import Struct
 from gateway.clock import SECOND_US
 from gateway.errors import UpstreamFailed, UpstreamRefused
 from gateway.parcels import Parcel, VendorBatch, VendorResult, VendorState, number_of
-from gateway.providers.parcels.post import EMPTY, Page, ParcelPost, checked_id, read_wire
+from gateway.providers.parcels.post import (
+    EMPTY,
+    Page,
+    ParcelPost,
+    checked_id,
+    ids_of,
+    read_wire,
+)
 from gateway.types import DialectName
 
 
@@ -45,6 +53,11 @@ class _Kind(Struct, frozen=True):
 
 class _Error(Struct, frozen=True):
     error: _Kind = _Kind()
+    request_id: Any = None
+
+
+class _Message(Struct, frozen=True):
+    id: Any = None
 
 
 class _Outcome(Struct, frozen=True):
@@ -62,6 +75,7 @@ _BATCH = msgspec.json.Decoder(_Batch)
 _BATCHES = msgspec.json.Decoder(Page[_Batch])
 _RESULT = msgspec.json.Decoder(_Result)
 _ERROR = msgspec.json.Decoder(_Error)
+_MESSAGE = msgspec.json.Decoder(_Message)
 
 
 class AnthropicParcels:
@@ -156,9 +170,19 @@ def _result(line: bytes) -> VendorResult:
     wire = read_wire(_RESULT, line)
     outcome = wire.result
     if outcome.type == "succeeded":
-        return VendorResult(wire.custom_id, "answered", 200, bytes(outcome.message))
+        message = bytes(outcome.message)
+        return VendorResult(wire.custom_id, "answered", 200, message, _named(message))
     if outcome.type != "errored":
         return VendorResult(wire.custom_id, "unsent")
     body = bytes(outcome.error)
-    status = STATUSES.get(read_wire(_ERROR, body).error.type, 500)
-    return VendorResult(wire.custom_id, "refused", status, body)
+    error = read_wire(_ERROR, body)
+    status = STATUSES.get(error.error.type, 500)
+    return VendorResult(wire.custom_id, "refused", status, body, ids_of(error.request_id))
+
+
+def _named(message: bytes) -> tuple[str, ...]:
+    """Its own id: calls have no other name in a batch. What ails it says who reads it whole."""
+    try:
+        return ids_of(_MESSAGE.decode(message).id)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ()

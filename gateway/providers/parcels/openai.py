@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import AsyncIterator
 from functools import partial
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -18,7 +19,7 @@ from gateway.parcels import (
     VendorState,
     may_have_taken,
 )
-from gateway.providers.parcels.post import Page, ParcelPost, checked_id, read_wire
+from gateway.providers.parcels.post import Page, ParcelPost, checked_id, ids_of, read_wire
 from gateway.types import DialectName
 
 
@@ -54,6 +55,7 @@ class _Batch(Struct, frozen=True):
 
 class _Response(Struct, frozen=True):
     status_code: int
+    request_id: Any = None
     body: msgspec.Raw = msgspec.Raw(b"null")
 
 
@@ -212,4 +214,4 @@ def _result(line: bytes) -> VendorResult:
         return VendorResult(wire.custom_id, "unsent")
     status, body = wire.response.status_code, bytes(wire.response.body)
     kind: ResultKind = "answered" if status // 100 == 2 else "refused"  # noqa: PLR2004
-    return VendorResult(wire.custom_id, kind, status, body)
+    return VendorResult(wire.custom_id, kind, status, body, ids_of(wire.response.request_id))

@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct, structs
@@ -134,6 +134,9 @@ class ParcelPost:
                     continue
                 if result.kind == "refused":
                     result = structs.replace(result, body=reply.without_proof(result.body))
+                if result.upstream_ids:
+                    ids = [name for said in result.upstream_ids for name in reply.named(said)]
+                    result = structs.replace(result, upstream_ids=tuple(ids))
                 yield result
             if count and unread == count:
                 raise UpstreamMalformed("the upstream's batch service gave no results to read")
@@ -187,6 +190,11 @@ def read_wire(decoder: msgspec.json.Decoder[Wire], raw: bytes) -> Wire:
         raise UpstreamMalformed(
             "the upstream's batch service answered with something else"
         ) from None
+
+
+def ids_of(*said: Any) -> tuple[str, ...]:
+    """Names of a call, which cost no answer where they are none."""
+    return tuple(each for each in said if isinstance(each, str) and each)
 
 
 def checked_id(vendor_id: str) -> str:

@@ -17,11 +17,14 @@ from gateway.store.engine import Database, Held
 from gateway.store.evidence.rows import COLUMNS, NOTHING_KNOWN, organisations_of, rows_of
 from gateway.store.evidence.second_rows import SecondRecord, line_of
 from gateway.store.evidence.tree import Growth, grow
+from gateway.store.evidence.upstream_names import COLUMNS as NAME_COLUMNS
+from gateway.store.evidence.upstream_names import Name, names_in
 from gateway.store.schema.audit import (
     audit_records,
     audit_second_keys,
     audit_second_records,
     audit_tiles,
+    audit_upstream_names,
 )
 
 
@@ -72,6 +75,7 @@ _PARTS: Final = (
     (audit_second_records, _SECOND),
     (audit_second_keys, _KEY),
     (audit_tiles, _TILE),
+    (audit_upstream_names, NAME_COLUMNS),
 )
 
 
@@ -79,7 +83,9 @@ def _end() -> str:
     """What a group stores, once it is numbered."""
     inserts, first = [], 3
     for table, columns in _PARTS:
-        inserts.append(f"in_{table.name} AS ({_insert(table, columns, first)})")
+        # A name may be there already, by what another worker was answered.
+        also = " ON CONFLICT DO NOTHING" if table is audit_upstream_names else ""
+        inserts.append(f"in_{table.name} AS ({_insert(table, columns, first)}{also})")
         first += len(columns)
     return f"""
         WITH {", ".join(inserts)}
@@ -132,7 +138,8 @@ class SecondWriter:
                 growths = await _grown(batch, names, before)
                 following = {name: size + 1 for name, (size, _) in before.items()}
                 rows = list(rows_of(batch, following, NOTHING_KNOWN))
-                await driver.execute(_END, *_arrays(growths, rows, *beside))
+                named = names_in(batch)
+                await driver.execute(_END, *_arrays(growths, rows, named, *beside))
         except _TakenError:
             return False
         return True
@@ -153,6 +160,7 @@ async def _grown(
 def _arrays(
     growths: list[Growth],
     rows: list[tuple[Any, ...]],
+    named: Sequence[Name],
     second: Sequence[SecondRecord],
     keys: Sequence[WrappedKey],
 ) -> list[list[Any]]:
@@ -168,7 +176,7 @@ def _arrays(
         [growth.organisation for growth in growths],
         [growth.open_tiles for growth in growths],
     ]
-    parts: tuple[Sequence[tuple[Any, ...]], ...] = (rows, places, lines, tiles)
+    parts: tuple[Sequence[tuple[Any, ...]], ...] = (rows, places, lines, tiles, named)
     for found, (_, columns) in zip(parts, _PARTS, strict=True):
         arrays += [list(values) for values in zip(*found, strict=True)] or [[] for _ in columns]
     return arrays

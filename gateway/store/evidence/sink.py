@@ -44,6 +44,7 @@ from gateway.store.evidence.rows import (
 from gateway.store.evidence.rule_sets import RuleSets
 from gateway.store.evidence.second_rows import ANY, numbered, taken
 from gateway.store.evidence.tree import grow, saving
+from gateway.store.evidence.upstream_names import names_in, write_names
 from gateway.store.schema.audit import audit_positions, audit_records
 from gateway.store.sqlite_driver import Asked
 from gateway.types import AuditRecord
@@ -153,6 +154,7 @@ class DatabaseAuditSink:
                 if also is not None:
                     await also(connection)
                 await self._insert(connection, batch, before, numbers, rules)
+                await write_names(connection, kind, names_in(batch))
                 await self._sets.write(connection, self._sets.new_of(rules.new))
         except TakenError:
             return False

@@ -71,6 +71,17 @@ audit_rule_sets = Table(
 """Which sets of rules a rule is in, of those that ever held together for an organisation's request.
 A set's number is made of its names, so that whoever stores a record knows it without asking."""
 
+audit_upstream_names = Table(
+    "audit_upstream_names",
+    metadata,
+    Column("organisation", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("leads_to", Text, primary_key=True),
+    sqlite_with_rowid=False,
+)
+"""What upstreams call calls, batches and files of an organisation, by its outcomes: `leads_to` is
+the request that an upstream was asked for, or the batch that it was handed lines of."""
+
 audit_positions = Table(
     "audit_positions",
     metadata,

@@ -12,9 +12,11 @@ from admin.access import needs
 from admin.finding.ways import ACTIONS, LENGTH_MAX, asked, ways_of
 from gateway.audit.projecting.projector import Projector
 from gateway.oversight.access import Role
+from gateway.passage import NATIVE, NATIVE_FILES
 from gateway.projects import Project
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.identity.teams import TeamStore
+from gateway.types import Attempt
 from tests.admin import seeding
 from tests.admin.batches import seeding as batches
 from tests.admin.chromium import window
@@ -134,6 +136,67 @@ async def test_a_batch_is_found_by_its_id_in_its_own_organisation(
     assert answer.status == 200
     for wrong in (strange, batch_id[:-1], f"msg{batch_id}", "batch_"):
         assert await _found(browser, wrong) == [], wrong
+
+
+@ON_BOTH
+async def test_a_file_is_found_by_its_id_in_its_own_organisation(
+    listener: Listener, browser: Browser, key_id: str
+) -> None:
+    await _sign_in(listener, browser, "platform_admin")
+    async with listener.database() as database:
+        file_id = await batches.file(listener, database, key_id)
+        place = Project("other", "research", "assistant")
+        strange = await batches.file(listener, database, key_id, place=place)
+
+    (way,) = await _found(browser, file_id)
+    assert (way.kind, way.href) == ("file", f"/o/acme/files/{file_id}")
+    answer, _ = await browser.send("GET", way.href)
+    assert answer.status == 200
+    assert await _found(browser, strange) == []
+
+
+@ON_BOTH
+async def test_what_a_vendor_calls_it_leads_to_the_request_or_the_batch(
+    listener: Listener, browser: Browser, key_id: str
+) -> None:
+    """Somebody with a vendor's ticket has none of our names; the ways lead to pages that are."""
+    await _sign_in(listener, browser, "platform_admin")
+    first, second, third = seeding.requests(listener, key_id, 3)
+    directory = listener.folder / "log-of-w7"
+    async with listener.database() as database:
+        batch_id = await batches.batch(listener, database, key_id)
+        native = {"path": NATIVE, NATIVE: "batch_v1", NATIVE_FILES: "file-in file-out"}
+        lines = [
+            structs.replace(first, attempts=(_called("req_One"), _called("z-2"))),
+            structs.replace(second, detail={"batch": batch_id, "line": "1", **native}),
+            structs.replace(third, detail={"batch": f"batch_{'0' * 48}", NATIVE: "msgbatch_gone"}),
+            structs.replace(
+                first, organisation="other", request_id="req_0", attempts=(_called("strange-1"),)
+            ),
+        ]
+        async with running(directory, "w7") as log:
+            for record in lines:
+                await log.append(record)
+            await Projector(directory, DatabaseAuditSink(database)).catch_up()
+
+    hrefs = {
+        "req_One": f"/o/acme/traffic/{first.request_id}",
+        "batch_v1": f"/o/acme/batches/{batch_id}",
+        "file-in": f"/o/acme/batches/{batch_id}",
+        "file-out": f"/o/acme/batches/{batch_id}",
+        "msgbatch_gone": f"/o/acme/traffic/{third.request_id}",
+    }
+    for name, href in hrefs.items():
+        ways = [each for each in await _found(browser, name) if "?" not in each.href]
+        assert [each.href for each in ways] == [href], name
+        answer, _ = await browser.send("GET", href)
+        assert answer.status == 200, name
+    for wrong in ("z-2", "strange-1", "batch_v", "req_on"):
+        assert [each for each in await _found(browser, wrong) if "?" not in each.href] == []
+
+
+def _called(name: str) -> Attempt:
+    return Attempt("small", 200, "", 9, 5, upstream_ids=(name,))
 
 
 @ON_BOTH

@@ -81,17 +81,24 @@ async def test_others_have_their_turns_between_very_many_lines() -> None:
     assert most <= LINES_AT_ONCE
 
 
-def openai_line(number: int) -> bytes:
-    answer = {"status_code": 200, "body": {"id": f"a-{number}"}}
+def openai_line(number: int, name: object = None) -> bytes:
+    answer = {"status_code": 200, "request_id": name, "body": {"id": f"a-{number}"}}
     return msgspec.json.encode({"custom_id": f"p-{number}", "response": answer, "error": None})
 
 
-def anthropic_line(number: int) -> bytes:
-    result = {"type": "succeeded", "message": {"id": f"a-{number}"}}
+def anthropic_line(number: int, name: object = None) -> bytes:
+    result = {"type": "succeeded", "message": {"id": name}}
     return msgspec.json.encode({"custom_id": f"p-{number}", "result": result})
 
 
-SERVICES: dict[str, tuple[Callable[[ParcelPost], ParcelService], Callable[[int], bytes]]] = {
+def anthropic_error(number: int, name: object = None) -> bytes:
+    error = {"type": "error", "error": {"type": "api_error", "message": "m"}, "request_id": name}
+    return msgspec.json.encode(
+        {"custom_id": f"p-{number}", "result": {"type": "errored"} | {"error": error}}
+    )
+
+
+SERVICES: dict[str, tuple[Callable[[ParcelPost], ParcelService], Callable[..., bytes]]] = {
     "openai": (OpenAIParcels, openai_line),
     "anthropic": (AnthropicParcels, anthropic_line),
 }
@@ -117,6 +124,26 @@ async def test_a_download_of_which_nothing_can_be_read_is_none(vendor: str) -> N
         results = make(post).results(ENDED, WAIT_S)
         with pytest.raises(UpstreamMalformed):
             [each async for each in results]
+
+
+@pytest.mark.parametrize(
+    ("make", "line_of"),
+    [
+        (OpenAIParcels, openai_line),
+        (AnthropicParcels, anthropic_line),
+        (AnthropicParcels, anthropic_error),
+    ],
+)
+async def test_what_the_vendor_calls_a_call_is_kept_where_it_is_a_word(
+    make: Callable[[ParcelPost], ParcelService], line_of: Callable[..., bytes]
+) -> None:
+    """And costs no answer where it is none; a text, or somebody's number, stands in no record."""
+    names = ["req_abc-1", None, 7, {"a": [1]}, "two words", "4991 1866 5246", "x" * 65, ""]
+    lines = [line_of(number, name) for number, name in enumerate(names, 1)]
+    async with posting(b"\n".join(lines)) as post:
+        found = [each async for each in make(post).results(ENDED, WAIT_S)]
+    assert [each.custom_id for each in found] == [f"p-{at}" for at in range(1, len(names) + 1)]
+    assert [each.upstream_ids for each in found] == [("req_abc-1",), *[()] * (len(names) - 1)]
 
 
 @pytest.mark.parametrize("said", [b"[%b]" % KEYS, b'"%b"' % (b"a" * ANSWER_BYTES_MAX)])

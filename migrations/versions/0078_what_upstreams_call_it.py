@@ -1,0 +1,30 @@
+"""Requests and batches are found by what upstreams call them.
+
+Of what is on record already nothing is written: those are found by our own ids, as before.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+
+revision = "0078"
+down_revision: str | None = "0076"
+branch_labels: tuple[str, ...] | None = None
+depends_on: tuple[str, ...] | None = None
+floor = "0067"
+
+_TABLE = "audit_upstream_names"
+
+
+def upgrade() -> None:
+    op.create_table(
+        _TABLE,
+        sa.Column("organisation", sa.Text, primary_key=True),
+        sa.Column("name", sa.Text, primary_key=True),
+        sa.Column("leads_to", sa.Text, primary_key=True),
+        sqlite_with_rowid=False,
+    )
+
+
+def downgrade() -> None:
+    op.drop_table(_TABLE)
