@@ -13,7 +13,7 @@ from litestar.response import Stream
 from litestar.status_codes import HTTP_200_OK
 from msgspec import structs
 
-from gateway.api.batches import PAGE_LINES, PAGE_MAX, Desk, Wake
+from gateway.api.batches import PAGE_LINES, Desk, Wake
 from gateway.api.bodies import whole_body
 from gateway.api.paging import page_asked
 from gateway.api.places import Places
@@ -45,6 +45,8 @@ from gateway.types import Principal
 
 
 PATH: Final = "/v1/messages/batches"
+PAGE_MAX: Final = 1_000
+"""As Anthropic lets them be asked for."""
 INTAKES_MAX: Final = 2
 """At once, on one worker: each may hold a body several times over."""
 GROUP_BYTES: Final = 256 * 1024

@@ -148,6 +148,10 @@ async def test_a_batch_is_listed_deleted_and_then_gone(client: anthropic.AsyncAn
     made = [await client.messages.batches.create(requests=[ask("a")]) for _ in range(3)]
     listed = [each.id async for each in client.messages.batches.list(limit=2)]
     assert listed[:3] == [each.id for each in reversed(made)]
+    most = await client.messages.batches.list(limit=1_000)
+    assert [each.id for each in most.data] == listed
+    with pytest.raises(anthropic.BadRequestError):
+        await client.messages.batches.list(limit=1_001)
     page = await client.messages.batches.list(before_id=made[0].id, limit=1)
     assert [each.id for each in page.data] == [made[1].id]
 
