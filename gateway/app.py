@@ -67,7 +67,7 @@ from gateway.store.traffic.archive import DecisionArchive
 from gateway.store.workers import WorkerTable
 from gateway.telemetry import Event, logger
 from gateway.worker.duties import Tended, duties_of
-from gateway.worker.following import Board, Following
+from gateway.worker.following import Board, ErasedAnswers, Following
 from gateway.worker.presence import Parts, Presence
 from gateway.worker.pricing import configured_targets, watched_prices
 from gateway.worker.probing import Prober
@@ -271,7 +271,7 @@ class DataPlane:
             rates=self._rates,
             rate_limits=RateLimitTable(self._database),
             rotation=self._rotation,
-            drains=self._drains,
+            obeyed=(self._drains, ErasedAnswers(self._database, self._cache, self._clock)),
             presence=self._presence,
             changed=self._erasures.wake,
         )

@@ -22,7 +22,7 @@ from gateway.caching.response_cache import (
     wishes_of,
 )
 from gateway.caching.vectors import Vectors
-from gateway.clock import Clock
+from gateway.clock import SECOND_US, Clock
 from gateway.dispatch.attempts import AttemptLog
 from gateway.dispatch.cascading import Cascade
 from gateway.dispatch.dispatcher import Answered
@@ -203,12 +203,18 @@ class CachingAnswers:
         completion: Completion | None = None,
         events: tuple[StreamEvent, ...] = (),
     ) -> None:
+        now_s, lasted_us = (
+            self._clock.monotonic_s(),
+            passage.arrival.lasted_us(self._clock.utc_us()),
+        )
+        if now_s - lasted_us / SECOND_US <= self._cache.erased_s(place.organisation):
+            return  # It was asked before all of its organisation was erased.
         reply = KeptReply(
             answer.candidate.target,
             answer.source,
             answer.dropped,
             passage.request.request_id,
-            self._clock.monotonic_s(),
+            now_s,
             completion,
             events,
         )

@@ -6,7 +6,7 @@ dialect, and every byte of the request. Nothing here is needed: all of it can be
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from msgspec import Struct
@@ -81,6 +81,7 @@ class ResponseCache:
         self._settings = settings
         self._replies: dict[str, OrderedDict[bytes, KeptReply]] = {}
         self._held_bytes: dict[str, int] = {}
+        self._erased_s: Mapping[str, float] = {}
         self.likenesses = Likenesses(settings.vectors_max)
 
     @property
@@ -101,14 +102,15 @@ class ResponseCache:
         found = replies.get(key) if replies is not None else None
         if replies is None or found is None:
             return None
-        if found.kept_s < oldest_s:
+        if found.kept_s < oldest_s or found.kept_s <= self.erased_s(organisation):
             return None
         replies.move_to_end(key)
         return found
 
     def keep(self, organisation: str, key: bytes, reply: KeptReply) -> bool:
-        """Keep a reply in the place of an older one; whether it was short enough."""
-        if reply.length_bytes > self.reply_bytes_max:
+        """Keep a reply in the place of an older one; whether it was short enough, and may be."""
+        is_erased = reply.kept_s <= self.erased_s(organisation)
+        if is_erased or reply.length_bytes > self.reply_bytes_max:
             return False
         self._forget(organisation, key)
         self._replies.setdefault(organisation, OrderedDict())[key] = reply
@@ -135,6 +137,25 @@ class ResponseCache:
             self._forget(organisation, key)
         self.likenesses.keep_only({key for replies in self._replies.values() for key in replies})
         return len(stale)
+
+    def erased_s(self, organisation: str) -> float:
+        """When all that it said was erased, by the clock; what was kept before is nobody's."""
+        return self._erased_s.get(organisation, float("-inf"))
+
+    def forget_erased(self, erased_s: Mapping[str, float]) -> None:
+        """Drop what was kept before its organisation was erased, wherever it comes from later."""
+        self._erased_s = erased_s
+        gone = [
+            (organisation, key)
+            for organisation in erased_s.keys() & self._replies.keys()
+            for key, reply in self._replies[organisation].items()
+            if reply.kept_s <= erased_s[organisation]
+        ]
+        for organisation, key in gone:
+            self._forget(organisation, key)
+        if gone:
+            left = {key for replies in self._replies.values() for key in replies}
+            self.likenesses.keep_only(left)
 
     async def close(self) -> None:
         """Leave what is shared."""

@@ -5,22 +5,53 @@ the snapshot, so that no request sees half of it.
 """
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing
+from typing import Protocol
 
 from gateway.assembly.places import Rotation
+from gateway.caching.response_cache import ResponseCache
+from gateway.clock import SECOND_US, Clock
 from gateway.dispatch.health import TargetHealth
 from gateway.identity import KeyTable, key_table
 from gateway.money.rates import Rates
 from gateway.snapshot import SnapshotKeeper
+from gateway.store.custody.erased_wholly import erased_wholly_us
+from gateway.store.engine import Database
 from gateway.store.identity.keys import KeyStore
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.rate_limits import RateLimitTable
 from gateway.store.policies.documents import PolicyStore
-from gateway.store.pool_drains import DrainKeeper
 from gateway.store.revisions import RevisionWatcher
 from gateway.telemetry import Event, logger
 from gateway.worker.presence import Presence
 from gateway.worker.probing import Prober
+
+
+class Obeying(Protocol):
+    """Does at once what others ordered in the database."""
+
+    async def obey(self) -> None:
+        """Raises NotReady."""
+        ...
+
+
+class ErasedAnswers:
+    """Answers that are given again do not outlive an erasure of all that their organisation said.
+
+    What names an end user is never kept: other erasures have nothing to reach.
+    """
+
+    def __init__(self, database: Database, cache: ResponseCache, clock: Clock) -> None:
+        self._database, self._cache, self._clock = database, cache, clock
+
+    async def obey(self) -> None:
+        """Forget what was kept before, and give none of it again that workers share."""
+        erased = await erased_wholly_us(self._database)
+        now_s, now_us = self._clock.monotonic_s(), self._clock.utc_us()
+        self._cache.forget_erased(
+            {whose: now_s - (now_us - at_us) / SECOND_US for whose, at_us in erased.items()}
+        )
 
 
 class Following:
@@ -37,11 +68,14 @@ class Following:
         rates: Rates,
         rate_limits: RateLimitTable,
         rotation: Rotation,
-        drains: DrainKeeper,
+        obeyed: Sequence[Obeying],
         presence: Presence,
         changed: asyncio.Event,
     ) -> None:
-        """`changed` is set with each change that was found, for who looks at the rest."""
+        """`changed` is set with each change that was found, for who looks at the rest.
+
+        `obeyed` are drains, and whatever else is done here at once that others ordered.
+        """
         self._watcher = watcher
         self._snapshots = snapshots
         self._keys = keys
@@ -50,7 +84,7 @@ class Following:
         self._rates = rates
         self._rate_limits = rate_limits
         self._rotation = rotation
-        self._drains = drains
+        self._obeyed = obeyed
         self._presence = presence
         self._changed = changed
         self._whole = KeyTable(-1, {})
@@ -72,7 +106,8 @@ class Following:
         self._rates.publish(await self._rate_limits.all())
         self._snapshots.publish(keys, levels)
         self._presence.published(keys.revision)
-        await self._drains.obey()
+        for each in self._obeyed:
+            await each.obey()
         self._whole = keys
 
     async def follow(self) -> None:

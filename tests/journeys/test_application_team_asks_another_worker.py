@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 
 from gateway.store.identity.keys import Place
 from tests.faults.envelopes import STYLES, Caller, Style, ask
+from tests.faults.restoring import erased_by_two
 from tests.journeys.test_application_team_asks_the_same_again import (
     BOTH_SHAPES,
     MODELS,
@@ -170,3 +171,28 @@ async def test_answers_go_on_when_the_place_is_gone_or_what_lies_there_was_chang
     assert calls(upstreams) == 3
     counted = await (await http.get(f"{workers[1].url}/metrics")).text()
     assert 'gatewright_response_cache_total{result="unreadable"} 1.0' in counted
+
+
+@pytest.mark.timeout(120)
+async def test_what_an_organisation_said_is_given_by_no_worker_once_that_is_erased(
+    workers: Workers, redis: Redis, upstreams: Upstreams, http: aiohttp.ClientSession
+) -> None:
+    """Another organisation's stays, and what is asked anew may be given again."""
+    here, there = await callers(workers, http)
+    strange, _ = await callers(workers, http, Place("rival", "research", "assistant"))
+    body = ask("openai", stream=False, model=MODELS["openai"])
+    for caller, kept in ((here, 1), (strange, 2)):
+        assert (await caller.post("openai", body)).headers["x-gatewright-cache"] == "miss"
+        await until_kept(redis, kept)
+    assert (await here.post("openai", body)).headers["x-gatewright-cache"] == "hit"
+    revisions = [each.plane.snapshots.revision for each in workers]
+
+    await erased_by_two(workers[0], "--organisation", "acme", "--ticket", "DPO-12")
+    for worker, before in zip(workers, revisions, strict=True):
+        while worker.plane.snapshots.revision == before or not worker.plane._cache._erased_s:
+            await asyncio.sleep(0.02)
+
+    assert (await there.post("openai", body)).headers["x-gatewright-cache"] == "miss"
+    assert (await strange.post("openai", body)).headers["x-gatewright-cache"] == "hit"
+    assert (await there.post("openai", body)).headers["x-gatewright-cache"] == "hit"
+    assert calls(upstreams) == 3
