@@ -368,6 +368,7 @@ class LeasedLedger:
         if now_s - self._forgot_s <= _FORGETTING_S:
             return
         self._forgot_s = now_s
+        await self._leases.write_off_dead()
         if self._held.templates:
             self._held.look_again()
             await self._leases.forget_past_users()

@@ -32,9 +32,10 @@ from gateway.store.money.budget_rows import (
     require_seen,
     write_budgets,
 )
+from gateway.store.money.dead_leases import NOBODY, forgotten, settled
 from gateway.store.money.end_users import END_USERS_MAX, EndUserRows
 from gateway.store.money.hearings import Hearings, forget_hearings
-from gateway.store.money.parked_money import given_back, hold_nothing_of
+from gateway.store.money.parked_money import hold_nothing_of
 from gateway.store.money.slices import (
     Budget,
     Claim,
@@ -44,7 +45,6 @@ from gateway.store.money.slices import (
     answer,
     others_hold,
     roll,
-    without,
 )
 from gateway.store.revisions import bump, ring
 from gateway.store.schema.tables import (
@@ -269,13 +269,10 @@ class LeaseTable:
         is_overdrawn = False
         await self._end_users.introduce(claims)
         async with self._database.writing() as connection:
-            # Where the clock was set forward leases are not over that somebody still uses; nor are
-            # those of a worker that started while it was set back, once it is set right.
-            expired_us = min(self.lagging.utc_us(), self._steady.utc_us()) - _EXPIRY_GRACE_US
             keys = {claim.key for claim in claims}
-            before, found = await claimed(connection, keys, holder.worker, expired_us)
+            before, found = await claimed(connection, keys, holder.worker, self._expired_us())
             state = {key: roll(budget, now_us) for key, budget in before.items()}
-            held = await self._settle_leases(connection, state, found, holder, now_us)
+            held = await settled(connection, state, found, holder, now_us)
             for claim in claims:
                 if claim.key in state:
                     empty = self._empty_lease(state[claim.key], holder, now_us)
@@ -314,6 +311,34 @@ class LeaseTable:
                 await self.exchange(holder, claims)
         return keys
 
+    async def write_off_dead(self) -> int:
+        """Write off what workers hold that are gone, also where nobody asks for its budgets.
+
+        How many leases were. One of which nothing is left says nothing of its holder.
+
+        Raises:
+            NotReady: the database does not answer.
+        """
+        count, expired_us = 0, self._expired_us()
+        while keys := await forgotten(self._database, expired_us):
+            async with self._database.writing() as connection:
+                before, found = await claimed(connection, keys, NOBODY.worker, expired_us)
+                now_us = self._clock.utc_us()
+                state = {key: roll(budget, now_us) for key, budget in before.items()}
+                await settled(connection, state, found, NOBODY, now_us)
+                changed = [budget for key, budget in state.items() if budget != before[key]]
+                await write_budgets(connection, changed)
+            count += len(found)
+        return count
+
+    def _expired_us(self) -> int:
+        """Leases that ended before are over.
+
+        Where the clock was set forward those are not that somebody still uses; nor are those of a
+        worker that started while it was set back, once it is set right.
+        """
+        return min(self.lagging.utc_us(), self._steady.utc_us()) - _EXPIRY_GRACE_US
+
     async def _zone_of(self, connection: AsyncConnection, account: str) -> str:
         level, _, path = account.partition(":")
         organisation: Any = path.partition("/")[0]
@@ -350,35 +375,6 @@ class LeaseTable:
         )
         found = [budget_of(row) for row in (await connection.execute(query)).mappings()]
         return {budget.limit.key: budget for budget in found}
-
-    async def _settle_leases(
-        self,
-        connection: AsyncConnection,
-        state: dict[BudgetKey, Budget],
-        found: Sequence[Lease],
-        holder: LeaseHolder,
-        now_us: int,
-    ) -> dict[BudgetKey, Lease]:
-        """The holder's own leases; those of past windows, runs and the dead are written off."""
-        own: dict[BudgetKey, Lease] = {}
-        for lease in found:
-            budget = state[lease.key]
-            is_current = lease.window_start_us == budget.window_start_us
-            is_own = (lease.worker, lease.incarnation) == (holder.worker, holder.incarnation)
-            if is_own and is_current:
-                own[lease.key] = lease
-                continue
-            parked = await given_back(connection, lease, now_us)
-            if is_current:
-                state[lease.key] = without(budget, lease, parked)
-            await connection.execute(
-                delete(budget_leases).where(
-                    budget_leases.c.account == lease.account,
-                    budget_leases.c.window_kind == lease.window_kind,
-                    budget_leases.c.worker == lease.worker,
-                )
-            )
-        return own
 
 
 async def _arm_alerts(connection: AsyncConnection, before: Budget, limit: Limit) -> None:

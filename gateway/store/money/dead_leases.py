@@ -1,0 +1,72 @@
+"""Leases that are over: those of past windows, of earlier runs, and of workers that are gone.
+
+What their holders may have spent of them counts as spent. That is seen by whoever asks for such a
+budget next; where nobody does, it is looked for, or a report would show for ever what nobody holds.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import delete, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.money.budgets import BudgetKey
+from gateway.store.engine import Database
+from gateway.store.money.parked_money import given_back
+from gateway.store.money.slices import Budget, Lease, LeaseHolder, without
+from gateway.store.schema.tables import budget_leases
+
+
+NOBODY: Final = LeaseHolder("", "")
+"""Who looks for what others left, and holds nothing itself."""
+_LEASES = budget_leases.c
+_AT_ONCE_MAX: Final = 500
+"""Budgets of which leases are looked at in one transaction, which others may wait for."""
+
+
+async def forgotten(database: Database, expired_us: int) -> list[BudgetKey]:
+    """Budgets of which something is leased by somebody whose lease was over at that time.
+
+    Raises:
+        NotReady: the database does not answer.
+    """
+    query = (
+        select(_LEASES.account, _LEASES.window_kind)
+        .where(
+            _LEASES.expires_us < expired_us,
+            _LEASES.amount_microusd > _LEASES.spent_microusd,
+        )
+        .distinct()
+        .limit(_AT_ONCE_MAX)
+    )
+    async with database.reading() as connection:
+        return [BudgetKey(*row) for row in (await connection.execute(query)).all()]
+
+
+async def settled(
+    connection: AsyncConnection,
+    state: dict[BudgetKey, Budget],
+    found: Sequence[Lease],
+    holder: LeaseHolder,
+    now_us: int,
+) -> dict[BudgetKey, Lease]:
+    """The holder's own leases; those of past windows, runs and the dead are written off."""
+    own: dict[BudgetKey, Lease] = {}
+    for lease in found:
+        budget = state[lease.key]
+        is_current = lease.window_start_us == budget.window_start_us
+        is_own = (lease.worker, lease.incarnation) == (holder.worker, holder.incarnation)
+        if is_own and is_current:
+            own[lease.key] = lease
+            continue
+        parked = await given_back(connection, lease, now_us)
+        if is_current:
+            state[lease.key] = without(budget, lease, parked)
+        await connection.execute(
+            delete(budget_leases).where(
+                _LEASES.account == lease.account,
+                _LEASES.window_kind == lease.window_kind,
+                _LEASES.worker == lease.worker,
+            )
+        )
+    return own
