@@ -28,6 +28,8 @@ _NUMBER: Final = re.compile(r"[A-Za-z]{0,3}([0-9]{12,19})[A-Za-z]{0,3}")
 """Chance makes no name of digits alone with a letter beside them."""
 _KEY: Final = re.compile(r"A(?:KIA|SIA|BIA|CCA)[A-Z0-9]{16}|AIza[A-Za-z0-9]{35}")
 """Keys whose letters a name may have, too."""
+_WITH_LETTERS: Final = (validators.iban, validators.pan, validators.gstin)
+"""What proves identifiers of letters and digits; chance makes none of them of random letters."""
 _CODED_LEAST: Final = 12
 _UUID: Final = re.compile(
     r"(?:[a-z]{1,8}[_-])?[0-9a-f]{8}-[0-9a-f]{4}-[1-8][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
@@ -65,7 +67,12 @@ def _has_card(uuid: str) -> bool:
 
 
 def _hides(random: str) -> bool:
-    """Whether the random part is a number or a key with a letter beside it, or a text in base64."""
+    """Whether the random part is an identifier, a key or a text in base64.
+
+    A number or a key may have a letter beside it.
+    """
+    if any(proves(random) for proves in _WITH_LETTERS):
+        return True
     number = _NUMBER.fullmatch(random)
     if number is not None and (validators.card(number[1]) or validators.aadhaar(number[1])):
         return True

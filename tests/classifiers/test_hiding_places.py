@@ -276,6 +276,8 @@ def test_parts_of_a_thought_are_read_as_one(kind: str) -> None:
         "ses_AIza" + samples.token(RANDOM, 35),
     ],
 )
+        f"call_{IBAN}",
+        "resp_ABCPK1234L",
 def test_an_id_that_hides_something_is_read(hidden: str) -> None:
     assert not is_name(hidden)
     called = {"role": "assistant", "tool_calls": [{"id": hidden, "function": {"name": "f"}}]}
