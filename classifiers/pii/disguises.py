@@ -11,7 +11,7 @@ from typing import Final
 import re2
 from msgspec import Struct
 
-from classifiers.pii import bases, columns, encodings, html_tables, rotated, torn
+from classifiers.pii import bases, boxed, columns, encodings, html_tables, rotated, torn
 from classifiers.pii.called import called, is_called
 from classifiers.pii.decoded import Change, Decoded
 from classifiers.pii.findings import Finding
@@ -24,6 +24,7 @@ from classifiers.pii.spoken import SPOKEN_TRIGGER, says_digits, spelled_digits, 
 ROUNDS_MAX: Final = 3
 TAGS: Final = "tags"
 SCATTERED: Final = "scattered"
+BOXED: Final = "boxed"
 MARKUP: Final = "markup"
 SPELLED: Final = "spelled"
 BARS: Final = "bars"
@@ -32,7 +33,7 @@ SIBLINGS: Final = "siblings"
 CALLED: Final = "called"
 CELLS: Final = "cells"
 _READ_INSIDE: Final = frozenset(
-    {SCATTERED, MARKUP, SPELLED, BARS, COLUMNS, SIBLINGS, CALLED, CELLS}
+    {SCATTERED, BOXED, MARKUP, SPELLED, BARS, COLUMNS, SIBLINGS, CALLED, CELLS}
 )
 
 
@@ -74,7 +75,7 @@ class Disguise(Struct, frozen=True):
 
 _INLINE = re.compile(
     r"</?(?:a|b|i|u|s|em|ins|sub|sup|wbr|code|font|mark|span|small|strong)(?:\s[^<>]{0,200})?/?>"
-    r"|<!--[^<>]{0,200}-->|<br ?/?>",
+    r"|<!--[^<>]{0,200}-->|<br ?/?>|\x1b\[[0-9;]{0,16}m",
     re.IGNORECASE,
 )
 _TAG_BASE: Final = 0xE0000
@@ -90,7 +91,7 @@ _STRESSED = re.compile(r"(\*\*|__|`)([0-9](?:[0-9 .\-]{0,24}[0-9])?)\1")
 
 
 def _markup(text: str) -> Iterator[Change]:
-    """Tags within a line, that nobody sees, and marks of Markdown around a part of a number."""
+    """Tags and colours within a line, and marks of Markdown around a part of a number."""
     found: list[Change] = [
         (match.start(), match.end(), " " if match[0][1:3].lower() == "br" else "")
         for match in _INLINE.finditer(text)
@@ -250,12 +251,14 @@ DISGUISES: Final = (
     Disguise(CALLED, r"\x00", called, occurs=is_called),
     Disguise(
         MARKUP,
-        r"(?i)[0-9](?:</?[a-z]|<!--)|[0-9](?:\*\*|__|`)[ .\-]?[0-9]|[0-9][ .\-]?(?:\*\*|__|`)[0-9]",
+        r"(?i)[0-9](?:</?[a-z]|<!--|\x1b\[)|[0-9](?:\*\*|__|`)[ .\-]?[0-9]"
+        r"|[0-9][ .\-]?(?:\*\*|__|`)[0-9]",
         _markup,
     ),
     Disguise(COLUMNS, columns.TRIGGER, columns.columns, on_ascii=True),
     Disguise(CELLS, html_tables.TRIGGER, html_tables.in_html, on_ascii=True),
     Disguise(SCATTERED, TRIGGER, scattered, on_ascii=True, needs_digits=True, least=0.5),
+    Disguise(BOXED, boxed.TRIGGER, boxed.boxed, on_ascii=True, least=0.5),
     Disguise(SIBLINGS, torn.TRIGGER, torn.siblings, on_ascii=True, needs_digits=True, least=0.5),
     Disguise(
         "at-dot",

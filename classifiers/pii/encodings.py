@@ -33,15 +33,21 @@ _BYTE, _OCTAL = 2, 5
 _LAST_CODE: Final = 0x10FFFF
 # Digits of other scripts and in circles; those of China are words, too, and count three in a row.
 _DIGIT_ROWS: Final = (
-    r"0[69eE]|07[cC]|0[a-dA-D][6eE]|0[fF]2|1(?:0[49]|7[eE]|81|94|9[dD]|[aA][89]|[bB][5bB]|[cC][45])"
-    r"|20[78]|24[6-9a-fA-F]|27[78]|[aA](?:62|8[dD]|90|9[dDfF]|[aA]5|[bB][fF])|[fF][fF]1|[dD]8(?:0[0-7]|1[aA]|3[5aA])|[dD][bB]40"
+    r"0[69eE]|00[bB][239]|07[cC]|0[a-dA-D][6eE]|0[cC]7|0[fF]2"
+    r"|1(?:0[49]|3[67]|7[eEfF]|81|94|9[dD]|[aA][89]|[bB][5bB]|[cC][45])"
+    r"|20[78]|24[6-9a-fA-F]|27[7-9]|302|319|32[28]|[aA](?:62|6[eE]|8[dD]|90|9[dDfF]|[aA]5|[bB][fF])|[fF][fF]1"
+    r"|[dD]8(?:0[0-9]|1[aAbB]|3[458aAbB])|[dD]83[cC]\\{1,4}u[dD][dD]0|[dD]83[eE]\\{1,4}u[dD][fF][fF]|[dD][bB]40"
 )
-_HAN_DIGIT: Final = r"(?:3007|4[eE](?:0[039]|8[cC]|94|5[dD])|56[dD][bB]|516[bBdD])"
+_HAN_DIGIT: Final = (
+    r"(?:3007|4[eE](?:0[039]|8[cC]|9[46]|5[dD])|4[fF]0[dD]|516[9bBdD]|53[cC][1-4]|56[dD][bB]"
+    r"|58[fF][19]|5[fF](?:0[c-eC-E]|10)|634[cC]|67[dD]2|7396|8086|8[cC](?:[aA][eE]|[bB]3)|8[dD]30"
+    r"|96(?:46|78|[fF]6))"
+)
 _UNSEEN_CODE: Final = r"(?:20[06]|00[aA][dD]|03[0-6]|[fF][eE][0fF])"
 ESCAPES: Final = (
     rf"\\u(?:00[2-7]|{_DIGIT_ROWS}|\{{)|(?:\\{{1,4}}u{_HAN_DIGIT}){{3}}|[0-9]\\{{1,4}}u{_UNSEEN_CODE}"
     r"|\\x(?:[2-7]|[c-fC-F][0-9a-fA-F]\\{1,4}x[89abAB])|\\U000"
-    r"|\\(?:0[4-7]|1[0-7]|3[0-7])[0-7]\\|\\(?:040|(?:x|u00)0[9aAdD])[0-9]|%u(?:00|[fF][fF])|[0-9]\\[nrt]"
+    r"|\\(?:0[4-7]|1[0-7]|3[0-7])[0-7]\\|\\(?:040|(?:x|u00)0[9aAdD])[0-9]|%u(?:00|[fF][fF])|[0-9]\\{1,8}[nrt]"
 )
 """How escapes begin that may hide a number, an address or a key; others are how JSON is written."""
 
@@ -54,11 +60,11 @@ _LINES = re.compile(BREAK)
 _PIECE = re.compile(r"[A-Za-z0-9]{10,}")
 _QUANTUM: Final = 4
 _LONG: Final = 256
-_GAP = r"(?:[:\-]|,?[ \n]?(?:0[xX])?)"
+_GAP = r"(?:[:\-]|,?(?:\s|\\{1,4}[nrt]){0,12}(?:0[xX])?)"
 _HEX = re.compile(
     rf"(?<![A-Za-z0-9])(?:\\x|0[xX])?(?:[0-9a-fA-F]{{2}}{_GAP}){{7,32768}}[0-9a-fA-F]{{2,3}}(?![A-Za-z0-9])"
 )
-_BESIDE: Final = r"(?:[:\-]|,?[ ]?(?:0[xX])?)"
+_BESIDE: Final = r"(?:[:\-]|,?[\s\\nrt]*(?:0[xX])?)"
 _NOT_HEX = re.compile(r"0[xX]|[^0-9a-fA-F]")
 # A byte of a letter's tail; a letter of ASCII, and one of any other script.
 _TAIL: Final = rf"(?:{_BESIDE}[89abAB][0-9a-fA-F])"

@@ -41,8 +41,9 @@ _HAN_DIGITS = {
     char: str(digit)
     for digit, chars in enumerate(
         (
-            *("\u3007\u96f6", "\u4e00\u58f9\u58f1", "\u4e8c\u8d30\u8cb3", "\u4e09\u53c1\u53c3"),
-            *("\u56db\u8086", "\u4e94\u4f0d", "\u516d\u9646\u9678", "\u4e03\u67d2"),
+            *("\u3007\u96f6", "\u4e00\u58f9\u58f1\u5f0c"),
+            *("\u4e8c\u8d30\u8cb3\u8cae\u5f10\u5f0d\u5169", "\u4e09\u53c1\u53c2\u53c3\u53c4\u5f0e"),
+            *("\u56db\u8086\u4e96", "\u4e94\u4f0d", "\u516d\u9646\u9678", "\u4e03\u67d2"),
             *("\u516b\u634c", "\u4e5d\u7396"),
         )
     )
@@ -61,6 +62,17 @@ _LOOK_ALIKE = dict(
 )
 
 
+# Roman numerals of one letter look like that letter, and are read as it.
+_LETTERS_TOO = frozenset("\u2160\u2164\u2170\u2174")
+
+
+def _digit(char: str) -> str:
+    """The digit that a character stands for, in a script, a circle or by strokes; else nothing."""
+    number = unicodedata.numeric(char, -1.0)
+    is_one = 0 <= number <= 9 and number.is_integer() and char not in _LETTERS_TOO
+    return str(int(number)) if is_one else ""
+
+
 def _folded(code: int) -> str:
     """The ASCII character that stands for a code point, NUL when it is invisible."""
     char = chr(code)
@@ -71,11 +83,8 @@ def _folded(code: int) -> str:
     special = _LOOK_ALIKE.get(char) or _QUOTES.get(char) or _HAN_DIGITS.get(char)
     if special:
         return special
-    digit = unicodedata.decimal(char, -1)
-    if digit < 0:
-        digit = int(unicodedata.digit(char, -1))
-    if digit >= 0:
-        return str(digit)
+    if digit := _digit(char):
+        return digit
     if char in _SPACES:
         return " "
     if char in _DASHES:
@@ -108,11 +117,7 @@ def _astral() -> dict[int, str]:
     """Beyond the basic plane: digits of all scripts, letters in other styles, what is invisible."""
     styles = (*range(0x1D400, 0x1D800), *range(0x1F100, 0x1F10B), *range(0x1F130, 0x1F14A))
     table = {code: _folded(code) for code in (*styles, *range(0x1FBF0, 0x1FBFA))}
-    table |= {
-        code: str(digit)
-        for code in range(0x10000, 0x20000)
-        if (digit := unicodedata.decimal(chr(code), None)) is not None
-    }
+    table |= {code: digit for code in range(0x10000, 0x20000) if (digit := _digit(chr(code)))}
     for first in (0x1F150, 0x1F170, 0x1F1E6):
         table |= {first + at: letter for at, letter in enumerate(ascii_uppercase)}
     hidden = (*range(0x1D173, 0x1D17B), *range(0xE0000, 0xE0080), *range(0xE0100, 0xE01F0))

@@ -106,7 +106,8 @@ def _numbers(text: str, groups: list[tuple[int, int]]) -> Iterator[Change]:
 
 def _size(text: str, groups: list[tuple[int, int]], lengths: list[int], at: int) -> int:
     """How many groups from here on are one number; 0 where they are none."""
-    for shape in _BY_FIRST.get(lengths[at], ()):
+    shapes = _BY_FIRST.get(lengths[at], ())
+    for shape in () if shapes and _is_within_row(text, groups, lengths, at) else shapes:
         size = len(shape)
         if tuple(lengths[at : at + size]) != shape:
             continue
@@ -117,7 +118,7 @@ def _size(text: str, groups: list[tuple[int, int]], lengths: list[int], at: int)
             shape in _PLAIN and all(_ORDINARY.fullmatch(text, a, b) for a, b in _gaps(some))
         ):
             continue
-        if _is_of_row(text, groups, lengths, at, size) or (
+        if _is_before_row(text, groups, lengths, at, at + size) or (
             shape == _TRIPLE and _LISTED.fullmatch(text, some[0][1], some[1][0])
         ):
             continue
@@ -126,18 +127,20 @@ def _size(text: str, groups: list[tuple[int, int]], lengths: list[int], at: int)
     return 2 if _goes_on(text, groups, at) else 0
 
 
-def _is_of_row(
-    text: str, groups: list[tuple[int, int]], lengths: list[int], at: int, size: int
-) -> bool:
-    """Whether more groups of this length stand beside: of a long row every few make a number."""
-    if lengths[at] == 1:
+def _is_within_row(text: str, groups: list[tuple[int, int]], lengths: list[int], at: int) -> bool:
+    """Whether another group of this length stands before: of a long row every few make a number."""
+    if not at or lengths[at] == 1 or lengths[at - 1] != lengths[at] or at + 1 >= len(groups):
         return False
-    gap = _gap(text, groups, at)
-    before = at > 0 and lengths[at - 1] == lengths[at] and _gap(text, groups, at - 1) == gap
-    end = at + size
-    return before or (
-        end < len(groups) and lengths[end] == lengths[at] and _gap(text, groups, end - 1) == gap
-    )
+    return _gap(text, groups, at - 1) == _gap(text, groups, at)
+
+
+def _is_before_row(
+    text: str, groups: list[tuple[int, int]], lengths: list[int], at: int, end: int
+) -> bool:
+    """Whether more groups of this length stand behind."""
+    if lengths[at] == 1 or end >= len(groups) or lengths[end] != lengths[at]:
+        return False
+    return _gap(text, groups, end - 1) == _gap(text, groups, at)
 
 
 def _gap(text: str, groups: list[tuple[int, int]], at: int) -> str:

@@ -15,8 +15,9 @@ _DIGIT_WORDS = {
     "seventeen": "17", "eighteen": "18", "nineteen": "19",
     "shunya": "0", "sifar": "0", "ek": "1", "do": "2", "teen": "3", "char": "4", "chaar": "4",
     "paanch": "5", "panch": "5", "chhe": "6", "chhah": "6", "cheh": "6", "saat": "7", "aath": "8",
-    "nau": "9", "eins": "1", "zwei": "2", "zwo": "2", "drei": "3", "vier": "4",
-    "sechs": "6", "sieben": "7", "acht": "8", "neun": "9", "deux": "2", "trois": "3",
+    "nau": "9", "null": "0", "eins": "1", "zwei": "2", "zwo": "2", "drei": "3", "vier": "4",
+    "sechs": "6", "sieben": "7", "acht": "8", "neun": "9", "fuenf": "5", "f\u00fcnf": "5",
+    "z\u00e9ro": "0", "un": "1", "une": "1", "deux": "2", "trois": "3",
     "quatre": "4", "cinq": "5", "sept": "7", "huit": "8", "neuf": "9", "cero": "0", "uno": "1",
     "dos": "2", "tres": "3", "cuatro": "4", "cinco": "5", "seis": "6", "siete": "7", "ocho": "8",
     "nueve": "9",
@@ -34,7 +35,10 @@ _TIMES = {"double": 2, "triple": 3, "treble": 3, "quadruple": 4}
 # One letter that is a word of its own begins or ends no number.
 _SINGLE = frozenset("aiAI")
 _FILLERS = frozenset(("dash", "hyphen", "space", "and", "then", "uh", "um"))
-_LONGEST_GAP = 4
+_ALSO_WORDS = frozenset(("null", "un", "une"))
+"""Words of many texts: they say digits beside others only."""
+_LONGEST_GAP = 12
+_MARKS = " \t\n,.-\"'\\"
 _SPOKEN = "|".join(
     sorted((*_DIGIT_WORDS, *_TENS, *_TIMES, *_FILLERS), key=lambda word: (-len(word), word))
 )
@@ -49,7 +53,7 @@ def spelled_digits(text: str) -> Iterator[Change]:
     run: list[re.Match[str]] = []
     for match in _SPELLED.finditer(text):
         gap = text[run[-1].end() : match.start()] if run else ""
-        if run and (len(gap) > _LONGEST_GAP or gap.strip(" \t\n,.-")):
+        if run and (len(gap) > _LONGEST_GAP or gap.strip(_MARKS)):
             yield from _spelled_run(text, run)
             run = []
         if run or not (match[0].lower() in _FILLERS or match[0] in _SINGLE):
@@ -60,7 +64,7 @@ def spelled_digits(text: str) -> Iterator[Change]:
 def _spelled_run(text: str, run: list[re.Match[str]]) -> Iterator[Change]:
     while run and (run[-1][0].lower() in _FILLERS or run[-1][0] in _SINGLE):
         run.pop()
-    if sum(len(match[0]) > 1 and not match[0].isdigit() for match in run) < _LEAST_SPELLED:
+    if sum(map(_is_digit_word, run)) < _LEAST_SPELLED:
         return
     digits: list[str] = []
     times, tens = 1, ""
@@ -90,6 +94,11 @@ def _spelled_run(text: str, run: list[re.Match[str]]) -> Iterator[Change]:
     yield start - bool(before), end + bool(after), "".join(digits)
 
 
+def _is_digit_word(match: re.Match[str]) -> bool:
+    word = match[0].lower()
+    return len(word) > 1 and not word.isdigit() and word not in _ALSO_WORDS
+
+
 _CAPITALS_BEFORE = re.compile(r"[A-Z0-9][ \-]\Z")
 _CAPITALS = re.compile(r"[ \-][A-Z0-9]{1,4}(?![a-z])")
 
@@ -111,11 +120,11 @@ _LEAST_IDENTIFIER = 7
 _OTHER_SCRIPT = "|".join(word for word in _DIGIT_WORDS if not word.isascii())
 # One alone is "a" or "two"; a number that is said has several in a row.
 _OTHER_SCRIPT_DIGITS = re.compile(
-    rf"(?:{_OTHER_SCRIPT})[ \t\n,.\-0-9A-Za-z]{{1,8}}(?:{_OTHER_SCRIPT})"
+    rf"(?:{_OTHER_SCRIPT})[ \t\n,.\-\"'\\0-9A-Za-z]{{1,12}}(?:{_OTHER_SCRIPT})"
 )
 _WORD_DIGIT = "|".join(word for word in _DIGIT_WORDS if word.isascii())
 SPOKEN_TRIGGER: Final = (
-    rf"(?i)\b(?:{_WORD_DIGIT})[ ,.\-]{{1,3}}(?:{_WORD_DIGIT}|{'|'.join((*_TENS, *_TIMES))})\b"
+    rf"(?i)\b(?:{_WORD_DIGIT})[ ,.\-\"'\\]{{1,12}}(?:{_WORD_DIGIT}|{'|'.join((*_TENS, *_TIMES))})\b"
 )
 
 

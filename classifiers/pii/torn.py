@@ -140,8 +140,18 @@ def _is_said(text: str, row: Sequence[re.Match[str]]) -> bool:
 
 
 def _are_parts(row: Sequence[re.Match[str]]) -> bool:
-    names = [entry[1] for entry in row]
+    names = [entry[1].strip() for entry in row]
     if any(map(_HALF.search, names)):
         return True
-    stems = [match[1] if (match := _COUNTED.fullmatch(name)) else None for name in names]
-    return stems[0] is not None and all(a == b for a, b in pairwise(stems))
+    # The first of them may stand in a sentence.
+    for first in (names[0], names[0].rpartition(" ")[2], " ".join(names[0].split()[-2:])):
+        stems = [_stem(name) for name in (first, *names[1:])]
+        if stems[0] is not None and all(a == b for a, b in pairwise(stems)):
+            return True
+    return False
+
+
+def _stem(name: str) -> str | None:
+    """A name without what counts it; None for a name that counts nothing."""
+    match = _COUNTED.fullmatch(name)
+    return match[1] if match else None

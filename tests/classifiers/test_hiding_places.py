@@ -112,6 +112,10 @@ ENCODED: dict[str, Callable[[str], str]] = {
     "hexadecimal of lines": lambda value: LINE.format(value).encode().hex(),
     "a list of bytes in hexadecimal": lambda value: ", ".join(f"0x{ord(c):02x}" for c in value),
     "a column of bytes": lambda value: "\\x" + value.encode().hex(),
+    "a list of bytes in lines of eight": lambda value: ",\n    ".join(
+        ", ".join(f"0x{ord(char):02x}" for char in row)
+        for row in wrapped(f"it is my number {value}", 8).split("\n")
+    ),
     "a list of bytes": lambda value: json.dumps([ord(char) for char in value]),
     "percent and u": lambda value: "".join(f"%u{ord(char):04x}" for char in value),
     "entities without an end": lambda value: "".join(f"&#{ord(char)}" for char in value),
@@ -272,12 +276,12 @@ def test_parts_of_a_thought_are_read_as_one(kind: str) -> None:
         f"call_a{CARD}",
         f"call_{CARD}b_1",
         "toolu_" + b64(CARD).rstrip("="),
+        f"call_{IBAN}",
+        "resp_ABCPK1234L",
         "call_AKIA" + samples.token(RANDOM, 16, string.ascii_uppercase + string.digits),
         "ses_AIza" + samples.token(RANDOM, 35),
     ],
 )
-        f"call_{IBAN}",
-        "resp_ABCPK1234L",
 def test_an_id_that_hides_something_is_read(hidden: str) -> None:
     assert not is_name(hidden)
     called = {"role": "assistant", "tool_calls": [{"id": hidden, "function": {"name": "f"}}]}

@@ -49,9 +49,16 @@ def thought(*texts: str) -> dict[str, Any]:
 
 
 MARKUP = "<b>{}</b> <b>{}</b> <b>{}</b> <b>{}</b>".format(*FOURS)
+CELLS = "<tr>{}</tr>".format("".join(f"<td class=c>{four}</td>\n" for four in FOURS))
+ITEMS = "\n".join(f"{at}. {four}" for at, four in enumerate(FOURS, start=1))
+CIRCLED = "".join(chr(0x2780 + int(digit) - 1) if digit > "0" else "\U0001f10b" for digit in CARD)
 DOORS: list[tuple[str, dict[str, Any]]] = [
     ("/v1/chat/completions", chat({"role": "user", "content": "\n".join(FOURS)})),
     ("/v1/chat/completions", chat({"role": "user", "content": MARKUP})),
+    ("/v1/chat/completions", chat({"role": "user", "content": CELLS})),
+    ("/v1/chat/completions", chat(*called(json.dumps({"it": ITEMS})))),
+    ("/v1/messages", used({"it": f"use part1={CARD[:8]}, part2={CARD[8:]}"})),
+    ("/v1/completions", {"model": GPT_TARGET, "prompt": CIRCLED}),
     ("/v1/chat/completions", chat(*called(json.dumps({"it": FOURS})))),
     ("/v1/chat/completions", chat(*called("{}", f"call_a{CARD}"))),
     ("/v1/chat/completions", chat(*called("{}", f"call_{CODED}"))),
