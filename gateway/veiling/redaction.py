@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from hmac import digest
+from math import isfinite
 from typing import Final
 
 import msgspec
@@ -28,6 +29,7 @@ _LEAST_PART = 4
 _MAX_DEPTH = 64
 _TRIES = 64
 _HEAD_LENGTH: Final = 64
+_LONG_NUMBER: Final = 99_999
 _JSON_BEGINS = re.compile(r"\s*(?:```(?:json)?\s*)?(?:\{\s*[\"}]|\[\s*[\[{\"\]])")
 """An object, or a list of texts or of more; `[1]` and `{name}` stand at the beginning of prose."""
 
@@ -154,6 +156,28 @@ def replaced(document: object, names: Pseudonyms) -> object:
     return _Replacing(names.replacements).node(document, 0)
 
 
+def written(number: float) -> str:
+    """A number in digits, as inspection reads it: floats of whole numbers have no point.
+
+    Of one that it does not read only the whole can be a value: "" where that has a point.
+    """
+    if isinstance(number, float):
+        if number.is_integer():
+            return str(int(number))
+        if -_LONG_NUMBER <= number <= _LONG_NUMBER:
+            return ""
+    return str(number)
+
+
+def number_of(text: str) -> object:
+    """A number of JSON; any other text is itself, as one is with a nought in front."""
+    try:
+        number = msgspec.json.decode(text)
+    except msgspec.MsgspecError:
+        return text
+    return number if type(number) is int or (type(number) is float and isfinite(number)) else text
+
+
 def still_said(document: object, names: Pseudonyms) -> bool:
     """Whether any value is left in a document: in its strings, keys and numbers."""
     if not names.replacements:
@@ -210,11 +234,10 @@ class _Replacing:
         return "".join((*parts, text[reached:])) if reached else text
 
     def _number(self, number: float) -> object:
-        """A number that is a value: another number of the same digits, or text."""
-        other = self._replacements.get(str(number))
-        if other is None:
-            return number
-        return int(other) if other.isdigit() and not other.startswith("0") else other
+        """A number in which a value stands: another number of the same digits, or a text."""
+        said = written(number)
+        other = self._string(said, _MAX_DEPTH)
+        return number if other == said else number_of(other)
 
 
 def _tells_tokens(key: object, value: object) -> bool:

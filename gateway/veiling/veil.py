@@ -21,9 +21,11 @@ from gateway.veiling.redaction import (
     Pseudonyms,
     Restorer,
     conversation_key,
+    number_of,
     pseudonyms,
     replaced,
     still_said,
+    written,
 )
 from gateway.veiling.rewriting import MAX_DEPTH, StreamRewriter
 
@@ -146,8 +148,9 @@ def _restored(tree: object, forms: Forms) -> object:
             }
         if isinstance(node, list):
             return [restored(item, depth + 1, given=given) for item in node]
-        if given and type(node) is int:
-            return int(forms.values.get(str(node), node))
+        if given and isinstance(node, int | float) and not isinstance(node, bool):
+            said = written(node)
+            return node if (meant := name_told(said)) == said else number_of(meant)
         return node
 
     return restored(tree, 0)

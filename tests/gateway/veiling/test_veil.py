@@ -8,7 +8,7 @@ import pytest
 from gateway.dialects.registry import DIALECTS
 from gateway.types import DialectName, StreamEvent, Thread
 from gateway.veiling.blocks import joined
-from gateway.veiling.redaction import Restorer, pseudonyms
+from gateway.veiling.redaction import Restorer, pseudonyms, replaced, still_said
 from gateway.veiling.veil import Veil, veiled
 from tests.upstream_messages import anthropic_events
 from tests.upstreams import Answer, _openai_events
@@ -173,6 +173,38 @@ def test_what_a_tool_is_given_comes_back_in_names_and_numbers_as_it_does_in_a_te
     assert came["input"] == meant
     assert msgspec.json.decode(came["arguments"]) == meant
     assert came["created"] == sent  # What is no call's may be any number.
+
+
+NPI = 1234567893
+
+
+@pytest.mark.parametrize("number", [NPI, -NPI, NPI + 0.5, -NPI - 0.25, float(NPI), -float(NPI)])
+def test_a_number_with_a_sign_or_a_point_goes_out_and_comes_back_as_one(number: float) -> None:
+    """Such a request was refused, as the value was seen to be left in it."""
+    adapter = DIALECTS["anthropic_messages"]
+    use = {"type": "tool_use", "id": "toolu_1", "name": "pay", "input": {"to": number, "p": 0.5}}
+    message = {"role": "assistant", "content": [use]}
+    body = {"model": "m", "max_tokens": 9, "temperature": 0.123456, "messages": [message]}
+    request = adapter.decode_request(msgspec.json.encode(body), "r")
+    found = [("US_NPI", str(NPI)), ("BANK_ACCOUNT", "123456")]
+    veil = veiled(request, [], adapter, found, b"k" * 32, one_way=False)
+    assert str(NPI).encode() not in veil.request.raw
+
+    sent = msgspec.json.decode(veil.request.raw)
+    assert sent["temperature"] == 0.123456  # What no inspection reads stays what it was.
+    given = sent["messages"][0]["content"][0]["input"]
+    assert type(given["to"]) in {int, float}
+    assert given["to"] % 1 == number % 1
+    came = msgspec.json.decode(veil.unveiled(msgspec.json.encode({"input": given})))
+    assert came == {"input": {"to": number, "p": 0.5}}
+
+
+def test_a_value_with_a_nought_in_front_is_sent_as_a_text() -> None:
+    card = 4111111111111111
+    names = pseudonyms(b"k" * 32, [("CREDIT_CARD", str(card))], [])
+    sent = replaced({"a": card, "b": -card}, names)
+    assert sent == {"a": names.replacements[str(card)], "b": f"-{names.replacements[str(card)]}"}
+    assert not still_said(sent, names)
 
 
 @pytest.mark.parametrize("before", ["", "Here it is: ", '{"a": '])
