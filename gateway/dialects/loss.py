@@ -24,6 +24,8 @@ AUTO_TIER = "auto"
 
 _WITH_US = frozenset({"us", "usa", "america"})
 """Jurisdictions that the United States are in; a word of an operator's own says nothing of it."""
+_WORLDWIDE = frozenset({"global", "world", "worldwide", "anywhere"})
+"""Jurisdictions that leave nothing out."""
 _FIELD = re.compile(r"\A[A-Za-z_.\-]{1,48}[0-9]{0,2}\Z")
 """Letters, and two digits at most: no number and no key of anybody's."""
 _OPAQUE = re.compile(r"\A[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12,44}\Z")
@@ -166,6 +168,15 @@ def check_tier_priced(request: ChatRequest, target: Target) -> None:
     is_bound = request.tree.get("inference_geo") == US
     if is_bound and target.jurisdiction.lower() not in _WITH_US:
         raise unsupported("inference_geo", "This model is in another jurisdiction", rule=26)
+
+
+def lets_out(request: ChatRequest, target: Target) -> bool:
+    """Whether a request lets a vendor answer it anywhere, which the target's jurisdiction does not.
+
+    It would undo what the vendor's workspace is bound to. Left out, that holds.
+    """
+    is_bound = not target.in_house and target.jurisdiction.lower() not in _WORLDWIDE
+    return is_bound and request.tree.get("inference_geo") == ANYWHERE
 
 
 def is_opaque(user: str) -> bool:

@@ -157,6 +157,19 @@ def test_rule_26_nobody_asks_for_inference_outside_of_the_jurisdiction(jurisdict
     assert caught.value.parameter == "inference_geo"
 
 
+@pytest.mark.parametrize("jurisdiction", ["us", "eu", "bank-zone-1", "global", "World"])
+def test_rule_26_nobody_lets_inference_out_of_the_jurisdiction(jurisdiction: str) -> None:
+    """A workspace may be bound to one country by default, which a request would have undone."""
+    there = structs.replace(target(), jurisdiction=jurisdiction)
+    sent = ANTHROPIC.encode_request(messages(inference_geo="global"), there, 100)
+    is_everywhere = jurisdiction in {"global", "World"}
+    assert ("inference_geo" in json.loads(sent.body)) is is_everywhere
+    assert ("inference_geo" in sent.dropped) is not is_everywhere
+    own = structs.replace(there, in_house=True)
+    kept = ANTHROPIC.encode_request(messages(inference_geo="global"), own, 100)
+    assert json.loads(kept.body)["inference_geo"] == "global"
+
+
 def test_rule_25_another_dialect_is_told_a_keyed_digest_of_its_end_user_and_no_name() -> None:
     digest = "0123456789abcdef0123456789abcdef"
     name = "ann@bank.example"

@@ -14,7 +14,7 @@ from gateway.dialects.anthropic_messages.wire import (
     Source,
     TurnWire,
 )
-from gateway.dialects.loss import check_schema_wanted, check_tier_priced, unsupported
+from gateway.dialects.loss import check_schema_wanted, check_tier_priced, lets_out, unsupported
 from gateway.dialects.parameters import MESSAGES_SAMPLING, unfit
 from gateway.dialects.reserved import check_not_reserved
 from gateway.dialects.strict_json import checked, decode_object, invalid
@@ -188,6 +188,9 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
     for name in misfits.fields:
         del fields[name]
     dropped = left_out + request.dropped + misfits.dropped + lost
+    if lets_out(request, target):
+        del fields["inference_geo"]
+        dropped += ("inference_geo",)
     for name in protocol.KEPT_HERE:
         # Which models may answer is the decision's to say, not the request's.
         fields.pop(name, None)
