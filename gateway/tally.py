@@ -209,8 +209,8 @@ class Tally:
             return structs.replace(seen, input_tokens=input_tokens_estimate)
         usage = with_estimates(self._usage, input_tokens_estimate)
         if usage.compactions and not self._is_counted:
-            # A summary read all of it once more, and only a usage at the end counts that.
-            read = usage.input_tokens + input_tokens_estimate
+            # Each summary read all of it once more, and only a usage at the end counts that.
+            read = usage.input_tokens + usage.compactions * input_tokens_estimate
             usage = structs.replace(usage, input_tokens=read)
         is_all_counted = self._is_counted or (
             self._counted and not self._weight and seen.web_searches <= usage.web_searches

@@ -39,8 +39,8 @@ class MessageStreamDecoder:
 
     __slots__ = (
         *("_answer", "_calls", "_calls_count", "_ended", "_foreign", "_is_answered"),
-        *("_is_sound", "_pieces", "_searching", "_splitter", "_stopped", "_summing", "_usage"),
-        "is_told",
+        *("_is_sound", "_pieces", "_searching", "_splitter", "_stopped"),
+        *("_summaries", "_summing", "_usage", "is_told"),
         "plain_words",
     )
 
@@ -64,6 +64,7 @@ class MessageStreamDecoder:
         """Indices of blocks that ask for a search: it is paid for once the block has ended."""
         self._summing: set[int] = set()
         """Indices of blocks in which the conversation is summed up."""
+        self._summaries = 0
         self._calls: dict[int, int] = {}
         self._calls_count = 0
 
@@ -196,7 +197,9 @@ class MessageStreamDecoder:
     def _summed_up(self) -> Delta:
         """A summary was written: what it took is counted when all has come, and owed from now."""
         known = usage_of(self._usage) or Usage()
-        usage = structs.replace(known, output_tokens=0, estimated=True, compactions=1)
+        self._summaries += 1
+        count = max(self._summaries, known.compactions)
+        usage = structs.replace(known, output_tokens=0, estimated=True, compactions=count)
         return Delta("usage", usage=usage)
 
     def _tool_start(self, raw: bytes, index: int, block: ReplyBlock) -> StreamEvent:
@@ -247,8 +250,8 @@ def _unread(raw: bytes, index: int, piece: Piece) -> StreamEvent:
 
     What words it has are held together; without any it ends no text: only its block's end does.
     """
-    words = piece.text or piece.partial_json or piece.thinking
-    if words:
+    words = piece.text or piece.partial_json or piece.thinking or piece.content
+    if words and isinstance(words, str):
         return _said(raw, Delta("opaque", words, index))
     return StreamEvent(raw, _OPAQUE, has_content=True, settles=())
 

@@ -234,6 +234,8 @@ class Piece(Struct):
     stop_reason: str | None = None
     stop_sequence: str | None = None
     stop_details: StopDetails | None = None
+    content: object = None
+    """Words of a summary."""
 
 
 class ErrorWire(Struct):
