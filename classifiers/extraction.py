@@ -40,7 +40,9 @@ WIRE_WORDS = frozenset(
     schema strict image_url image_base64 source media_type data url detail auto low high none any
     input_text output_text input_image cache_control ephemeral thinking budget_tokens enabled
     instructions tool_choice parallel_tool_calls logprobs presence_penalty frequency_penalty
-    """.split()  # noqa: SIM905 - a list literal of eighty words would fill two screens.
+    message status completed in_progress incomplete id call_id annotations
+    function_call function_call_output custom_tool_call custom_tool_call_output
+    """.split()  # noqa: SIM905 - a list literal of ninety words would fill two screens.
 )
 _ORDINARY: Final = 2
 """Keys of a message that has a role and a content and no more."""

@@ -100,6 +100,32 @@ async def test_no_corner_of_any_door_hides_it(
             assert not upstreams.openai.calls, (path, body)
 
 
+@pytest.mark.parametrize(
+    ("begun", "rest"),
+    [
+        ("My card is {} {}", "{} {}, the rest of it"),
+        ("{} {}", "{} {}, and that is all"),
+    ],
+)
+async def test_no_later_turn_says_the_rest_of_what_an_earlier_one_began(
+    gateway: RunningGateway, upstreams: Upstreams, begun: str, rest: str
+) -> None:
+    key = await gateway.issue_key()
+    async with aiohttp.ClientSession(headers={"authorization": f"Bearer {key}"}) as http:
+        first = {"model": GPT_TARGET, "input": begun.format(*FOURS[:2])}
+        async with http.post(f"{gateway.url}/v1/responses", json=first) as reply:
+            assert reply.status == 200
+            name = (await reply.json())["id"]
+        calls = len(upstreams.openai.calls)
+        more = {"previous_response_id": name, "input": rest.format(*FOURS[2:])}
+        async with http.post(
+            f"{gateway.url}/v1/responses", json={"model": GPT_TARGET, **more}
+        ) as reply:
+            assert reply.status == 200
+    assert len(upstreams.openai.calls) == calls
+    assert not upstreams.anthropic.calls
+
+
 async def test_parts_that_stand_in_no_message_are_no_request(
     gateway: RunningGateway, upstreams: Upstreams
 ) -> None:
