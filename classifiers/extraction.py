@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, TypeGuard
 
 import msgspec
+from msgspec import structs
 
 from classifiers.identifiers import FIELDS, is_name
 from classifiers.opaque import binary_kind, is_binary, kind_of_media
@@ -16,7 +17,7 @@ from classifiers.parts import Part, asked, is_asking, parts_of
 from classifiers.pieces import bytes_said, pieces_of
 from classifiers.pii.decoded import CUT
 from classifiers.sealed import SEALING, has_seal, is_sealed, wrapped
-from classifiers.segments import CODES, Extraction, Segment
+from classifiers.segments import ASIDE, CODES, Extraction, Segment
 from classifiers.tables import table_in, table_said, tables_in_text
 from classifiers.units import SEAM
 
@@ -47,6 +48,13 @@ WIRE_WORDS = frozenset(
 _ORDINARY: Final = 2
 """Keys of a message that has a role and a content and no more."""
 _LONGEST_WIRE_WORD: Final = max(map(len, WIRE_WORDS))
+_WORDS_OF = frozenset(
+    {
+        *("content", "text", "thinking", "refusal", "output", "input", "arguments", "data"),
+        *("reasoning", "reasoning_content"),
+    }
+)
+"""Under which names messages and parts say their words."""
 _SYSTEM_KEYS = frozenset({"system", "instructions"})
 # Content parts that bring or name content which is not text, by the value of "type".
 _OPAQUE_PARTS = {
@@ -109,7 +117,15 @@ def extract_parts(parts: Iterable[Part]) -> Extraction:
 class _Walk:
     """The state of one walk."""
 
-    __slots__ = ("chains", "newest_user", "opaque_kinds", "reasons", "segments", "starts")
+    __slots__ = (
+        "chains",
+        "is_message",
+        "newest_user",
+        "opaque_kinds",
+        "reasons",
+        "segments",
+        "starts",
+    )
 
     def __init__(self) -> None:
         self.chains: list[tuple[int, ...]] = []
@@ -118,9 +134,11 @@ class _Walk:
         self.opaque_kinds: set[str] = set()
         self.reasons: set[str] = set()
         self.starts: list[int] = []
+        self.is_message = False
 
     def part(self, part: Part) -> None:
         self.starts.append(len(self.segments))
+        self.is_message = part.kind == "message"
         if part.kind == "message":
             self.message(part.value)
         elif part.kind == "document":
@@ -212,7 +230,9 @@ class _Walk:
         if table := table_in(mapping):
             self.add(table, role, "table")
         may_be_sealed = kind.__class__ is str and kind in SEALING and has_seal(mapping)
+        has_asides = self.is_message and not nested and ("role" in mapping or "type" in mapping)
         for key, given in mapping.items():
+            begin = len(self.segments)
             if (key in FIELDS and not nested and is_name(given)) or (
                 may_be_sealed and is_sealed(mapping, key, given, role)
             ):
@@ -220,16 +240,26 @@ class _Walk:
             value = wrapped(mapping, key, given, role) if may_be_sealed else given
             if key not in WIRE_WORDS:
                 self.key(key, role)
-                if key in _BINARY_KEYS and isinstance(value, str) and is_binary(value):
-                    self.opaque_kinds.add("binary")
-                    continue
-            elif key == "data" and isinstance(value, str) and is_binary(value):
-                self.opaque_kinds.add(binary_kind(mapping, value))
+            if has_asides:
+                self.set_aside(begin)
+            if isinstance(value, str) and self.is_opaque(mapping, key, value):
                 continue
-            if value.__class__ is str:
-                self.string(value, role, depth + 1, nested)
-            else:
-                self.value(value, role, depth + 1, nested)
+            self.value(value, role, depth + 1, nested)
+            if has_asides and key not in _WORDS_OF and not isinstance(given, dict | list):
+                self.set_aside(begin)
+
+    def is_opaque(self, mapping: dict[object, object], key: object, value: str) -> bool:
+        """Whether a member is bytes; they are noted."""
+        is_word = key in WIRE_WORDS
+        if not (key == "data" if is_word else key in _BINARY_KEYS) or not is_binary(value):
+            return False
+        self.opaque_kinds.add(binary_kind(mapping, value) if is_word else "binary")
+        return True
+
+    def set_aside(self, begin: int) -> None:
+        """What was found since stands beside the words of a message."""
+        for at in range(begin, len(self.segments)):
+            self.segments[at] = structs.replace(self.segments[at], kind=ASIDE)
 
     def note_opaque(self, kind: str, part: dict[object, object]) -> None:
         """A content part of an opaque type; an Anthropic document may bring plain text."""

@@ -7,7 +7,7 @@ is kept: findings are labels and places.
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -146,7 +146,7 @@ def see(part: Part, before: Part | None, judged: Callable[[Unit], Verdict]) -> S
         extraction.reasons,
         len(extraction.segments),
         len(text),
-        edges_of(extraction.segments[0].role, text) if text else None,
+        edges_of(extraction.segments[0].role, extraction.said()) if text else None,
     )
 
 
@@ -159,8 +159,10 @@ def windows_of(edges: Sequence[tuple[int, Edges]]) -> list[Window] | None:
 def _across(extraction: Extraction, units: Sequence[tuple[Unit, int]]) -> Verdict:
     """What several messages hold together."""
     edges: list[tuple[int, Edges]] = []
+    firsts = [*(first for _, first in units), len(extraction.segments)]
+    texts = [extraction.said(*place) for place in pairwise(firsts)]
     for at, (unit, first) in enumerate(units):
-        each = edges_of(extraction.segments[first].role, unit.text) if unit.text else None
+        each = edges_of(extraction.segments[first].role, texts[at]) if unit.text else None
         if each is not None:
             edges.append((at, each))
     found = windows_of(edges) if len(edges) > 1 else []
@@ -168,7 +170,7 @@ def _across(extraction: Extraction, units: Sequence[tuple[Unit, int]]) -> Verdic
         return TOO_MANY_TORN
     labels: list[str] = []
     for window in found:
-        labels += labels_across([units[at][0].text for at in window.places])
+        labels += labels_across([texts[at] for at in window.places])
     return verdict_of(labels)
 
 

@@ -12,11 +12,14 @@ from classifiers.units import LEAD_LENGTH, SEAM, Chain, Unit
 CODES: Final = "codes"
 """The kind of a segment that stands as numbers in the document, and not as the text it is."""
 
+ASIDE: Final = "aside"
+"""Of one that stands beside the words of a message: who says them, how long they are cached."""
+
 
 class Segment(msgspec.Struct, frozen=True):
     """One string of the request, its role, and its kind.
 
-    That is value, key, number, piece, table, codes or json.
+    That is value, key, number, piece, table, codes, json or aside.
     """
 
     text: str
@@ -47,6 +50,12 @@ class Extraction(msgspec.Struct, frozen=True):
 
     def joined(self) -> str:
         return SEAM.join([segment.text for segment in self.segments])
+
+    def said(self, first: int = 0, end: int | None = None) -> str:
+        """The words of a part, without what stands beside them; all of it where there are none."""
+        part = self.segments[first:end]
+        words = [segment.text for segment in part if segment.kind != ASIDE]
+        return SEAM.join(words or [segment.text for segment in part])
 
     def starts(self) -> list[int]:
         """Offset of each segment in the joined text."""

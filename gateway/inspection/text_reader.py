@@ -149,7 +149,7 @@ class TextReader:
             name = self._name(b"".join([names[at] for at in places]))
             found = self._across.get(reading.organisation, name)
             if found is None:
-                texts = [edges_in(extract_parts((parts[at],)).joined()) for at in places]
+                texts = [edges_in(extract_parts((parts[at],)).said()) for at in places]
                 reading.spend("".join(texts))
                 found = labels_across(texts)
                 self._across.keep(reading.organisation, name, found)

@@ -170,3 +170,57 @@ def test_edges_of_long_messages_still_make_a_number() -> None:
     said = [f"{'and so on ' * 200} my card is {FIRST}", f"{LAST} {'and so on ' * 200}"]
 
     assert labels_across([edges_in(text) for text in said]) == ("CREDIT_CARD",)
+
+
+def part(text: str, kind: str = "text", **more: Any) -> dict[str, Any]:
+    return user([{"type": kind, "text": text, **more}])
+
+
+FORMS: dict[str, Any] = {
+    "a text": user,
+    "a part": part,
+    "a part that is cached": lambda text: part(text, cache_control={"type": "ephemeral"}),
+    "one for an hour": lambda text: part(text, cache_control={"type": "ephemeral", "ttl": "1h"}),
+    "a message with a name": lambda text: {**user(text), "name": "bob"},
+    "an item": lambda text: {"type": "message", **part(text, "input_text")},
+    "an item that came back": lambda text: (
+        {"id": "msg_a1", "type": "message", "status": "completed"} | part(text, "input_text")
+    ),
+    "an answer's phase": lambda text: (
+        {"type": "message", "phase": "final_2"} | {**part(text, "output_text"), "role": "assistant"}
+    ),
+    "a field that nobody knows": lambda text: {**user(text), "weight": "v1.2", "rank": 1_000_000},
+    "a tool's output": lambda text: (
+        {"type": "function_call_output", "call_id": "call_a1", "output": text}
+    ),
+    "a tool's result": lambda text: user(
+        [
+            {"type": "tool_result", "tool_use_id": "toolu_a1", "is_error": False}
+            | {"content": part(text)["content"]}
+        ]
+    ),
+    "a thought": lambda text: (
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": text, "signature": ""}]}
+    ),
+    "a refusal": lambda text: (
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": text}]}
+    ),
+    "a reasoning": lambda text: (
+        {"type": "reasoning", "id": "rs_a1", "summary": [{"type": "summary_text", "text": text}]}
+    ),
+}
+
+
+@pytest.mark.parametrize("member", ["messages", "input"])
+@pytest.mark.parametrize("name", FORMS)
+def test_what_stands_beside_the_words_of_a_message_parts_no_number(name: str, member: str) -> None:
+    """How long a prompt is cached has a digit, and a message's own kind has letters."""
+    form, between = FORMS[name], {"role": "system", "content": "Well."}
+    begun, rest = " ".join(GROUPS[:2]), " ".join(GROUPS[2:])
+    for first, last in (
+        (f"My card is {begun}", f"{rest}."),
+        (begun, f"{rest}, and that is all"),
+        (f"It is {begun}", rest),
+    ):
+        said = {"model": "m", member: [form(first), between, form(last)]}
+        assert inspect(said).counts == {"CREDIT_CARD": 1}, (first, last)
