@@ -49,6 +49,11 @@ class Output:
     """The stop string, or the number of the stop token, of the request that ended it."""
     num_written: int = 0
     """How many tokens the sequence has written with these, the end token and all."""
+    offsets: tuple[int, ...] = ()
+    """For each of the tokens how many characters of the text come before its own.
+
+    Of the text as it was written: what a stop string cut away counts.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,7 @@ class Engine:
         request_id: str = "",
         keeps_special: bool = False,
         cache_salt: str = "",
+        is_continuation: bool = False,
     ) -> Generation:
         """Check what can be known now; raises `PromptTooLong`, `InvalidParameter`."""
         if len(prompt_token_ids) >= self.ready.context_window:
@@ -119,6 +125,7 @@ class Engine:
             request_id,
             keeps_special,
             cache_salt,
+            is_continuation,
         )
 
     async def encode_chat(
@@ -164,10 +171,10 @@ class Engine:
     async def _outputs(
         self, generation: Generation, inbox: "asyncio.Queue[Update | Failed]"
     ) -> AsyncGenerator[Output, None]:
-        tokenizer = self.tokenizer
-        keeps_special = generation.keeps_special
-        decode = tokenizer.decode_with_special if keeps_special else tokenizer.decode
-        detokenizer = IncrementalDetokenizer(decode, tokenizer.encode_plain)
+        detokenizer = self.tokenizer.detokenizer(
+            keeps_special=generation.keeps_special,
+            after=generation.prompt_token_ids if generation.is_continuation else (),
+        )
         params = generation.params
         stop_filter = StopStringFilter(params.stop, includes_stop=params.includes_stop)
         while True:
@@ -195,29 +202,32 @@ class Engine:
     ) -> Output:
         """Text of new tokens; text held back is part of a later output."""
         reason = None if update.finish_reason is None else FinishReason(update.finish_reason)
-        text, shown, written = "", [], generation.output_token_ids
+        text, written = "", generation.output_token_ids
+        shown: list[Token] = []
+        offsets: list[int] = []
+        stopped_by: str | int | None = None
         for index, token in enumerate(update.tokens):
             written.append(token.token_id)
             is_last = reason is not None and index == len(update.tokens) - 1
+            fresh = ""
             # Speculation may bring several tokens at once, and a stop string between them.
-            is_end = is_last and reason is FinishReason.STOP and not generation.params.includes_stop
-            fresh = "" if is_end else detokenizer.push(token.token_id)
-            if not is_end:
+            if not is_last or reason is not FinishReason.STOP or generation.params.includes_stop:
+                fresh = detokenizer.push(token.token_id)
                 shown.append(token)
+                offsets.append(detokenizer.offset)
             release = _release(generation, fresh, stop_filter)
-            text += release.text
-            if release.stopped_by is not None:
-                stop = FinishReason.STOP
-                return Output(text, tuple(shown), stop, release.stopped_by, len(written))
-        if reason is not None:
+            text, stopped_by = text + release.text, release.stopped_by
+            if stopped_by is not None:
+                break
+        if reason is not None and stopped_by is None:
             release = _release(generation, detokenizer.finish(), stop_filter)
-            text += release.text
-            if release.stopped_by is not None:
-                stop = FinishReason.STOP
-                return Output(text, tuple(shown), stop, release.stopped_by, len(written))
+            text, stopped_by = text + release.text, release.stopped_by
             text += stop_filter.finish()
-        stopped_by = self._stop_token(generation, reason)
-        return Output(text, tuple(shown), reason, stopped_by, len(written))
+        if stopped_by is not None:
+            reason = FinishReason.STOP
+        else:
+            stopped_by = self._stop_token(generation, reason)
+        return Output(text, tuple(shown), reason, stopped_by, len(written), tuple(offsets))
 
     def _stop_token(self, generation: Generation, reason: FinishReason | None) -> int | None:
         """The stop token that ended an answer; none where it is an end of the model's own."""

@@ -33,6 +33,8 @@ class Generation:
     """Control tokens stay in the text: the parser of tool calls looks for them."""
     cache_salt: str = ""
     """Who says another one meets nothing that this one leaves in the prefix cache."""
+    is_continuation: bool = False
+    """Its text goes on where the prompt's ends, and begins with the space that is between them."""
     output_token_ids: list[int] = field(default_factory=list)
     prompt_logprobs: list[Token] = field(default_factory=list)
     num_cached_tokens: int = 0

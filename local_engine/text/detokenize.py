@@ -7,6 +7,7 @@ from dataclasses import dataclass
 _REPLACEMENT = "\ufffd"
 # A character has four bytes at most: what so many tokens did not make whole is no text at all.
 _MOST_PENDING, _MOST_BYTES = 64, 4
+_MOST_CONTEXT = 8
 
 
 class IncrementalDetokenizer:
@@ -19,21 +20,50 @@ class IncrementalDetokenizer:
     """
 
     def __init__(
-        self, decode: Callable[[Sequence[int]], str], encode: Callable[[str], list[int]]
+        self,
+        decode: Callable[[Sequence[int]], str],
+        encode: Callable[[str], list[int]],
+        is_inside: Callable[[int], bool] = lambda _token_id: False,
+        *,
+        after: Sequence[int] = (),
     ) -> None:
+        """`is_inside` says of a token whether it is one byte, and not a character's first.
+
+        `after` are the tokens of a text that this one goes on with.
+        """
         self._decode = decode
         self._encode = encode
+        self._is_inside = is_inside
         # The tokens before the pending ones: some decoders treat a text's first token specially.
-        self._context: list[int] = []
-        self._context_text = ""
+        self._context, self._context_text = self._end_of(after)
         self._pending: list[int] = []
         self._num_released = 0
         """Of the characters that are pending."""
+        self._num_told = 0
+        self._unsure = ""
+        """What the pending tokens read as before the last one."""
+        self.offset = 0
+        """Where the last token's text begins: so many characters come before it in the text.
+
+        A token that goes on with a character that others began stands where that one does.
+        """
 
     def push(self, token_id: int) -> str:
         """The text that became certain with this token, often one word, sometimes nothing."""
         self._pending.append(token_id)
         text = self._pending_text()
+        if len(self._pending) == 1:
+            self.offset = self._num_told
+        elif not self._is_inside(token_id):
+            before = self._num_told - self._num_released
+            self.offset = before + _num_untouched(self._unsure, text)
+        self._unsure = text
+        fresh = self._certain_part_of(text)
+        self._num_told += len(fresh)
+        return fresh
+
+    def _certain_part_of(self, text: str) -> str:
+        """What of the pending tokens' text may be given out now."""
         certain = text.rstrip(_REPLACEMENT)
         fresh = certain[self._num_released :]
         self._num_released = max(self._num_released, len(certain))
@@ -67,15 +97,47 @@ class IncrementalDetokenizer:
                 fresh = old_text[self._num_released :]
                 self._context, self._context_text = [], ""
                 self._pending, self._num_released = rest, 0
+                self._unsure = text[len(old_text) :]
                 return fresh
         return ""
 
+    def _end_of(self, token_ids: Sequence[int]) -> tuple[list[int], str]:
+        """The fewest of a text's last tokens that are seen and whole, and what they read as."""
+        found: tuple[list[int], str] = [], ""
+        for size in range(1, min(len(token_ids), _MOST_PENDING) + 1):
+            context = list(token_ids[-size:])
+            text = self._decode(context)
+            if _REPLACEMENT not in text:
+                found = context, text
+            if found[1]:
+                break
+        return found
+
     def _start_after(self, token_ids: list[int], text: str) -> None:
+        if not text:
+            # Nobody sees a control token, so what comes after it still follows what was before.
+            if not self._context_text:
+                self._context = [*self._context, *token_ids][-_MOST_CONTEXT:]
+            elif len(self._context) < _MOST_CONTEXT:
+                self._context = [*self._context, *token_ids]
+            self._pending, self._num_released = [], 0
+            return
         # What these tokens read as where they come first: some decoders drop a space there.
         is_told_apart = text.startswith(" ")
         self._context_text = self._decode(token_ids) if is_told_apart else text
         self._context = token_ids
         self._pending, self._num_released = [], 0
+
+
+def _num_untouched(before: str, after: str) -> int:
+    """How many characters of a text that ends in parts of one the next token leaves as they are.
+
+    A part that reads as it did has become longer: the token is of the same character.
+    """
+    if after == before:
+        return max(0, len(before) - before.endswith(_REPLACEMENT))
+    pairs = enumerate(zip(before, after, strict=False))
+    return next((at for at, (old, new) in pairs if old != new), min(len(before), len(after)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from local_engine.model.errors import ModelRefused
 from local_engine.model.json_file import decode_json
 from local_engine.model.manifest import ModelFiles
 from local_engine.model.spec import MAX_SIZE
+from local_engine.text.detokenize import IncrementalDetokenizer
 from local_engine.text.errors import PromptRefused
 from local_engine.text.output_parser import tool_format_of
 from local_engine.text.template import ChatTemplate, TemplateMessage
@@ -38,6 +39,8 @@ class ChatTokenizer:
         # A second reader that knows no special tokens: what users write stays text.
         self._plain_tokenizer = Tokenizer.from_str(tokenizer.to_str())
         self._plain_tokenizer.encode_special_tokens = True
+        named = (tokenizer.token_to_id(f"<0x{byte:02X}>") for byte in range(0x80, 0xC0))
+        self._inside = frozenset(token_id for token_id in named if token_id is not None)
         controls = [t for t in tokenizer.get_added_tokens_decoder().values() if t.special]
         self._control_texts = tuple(token.content for token in controls)
         # Some are looked for in what a text is turned into first: "\uff1c|end|\uff1e" is one, too.
@@ -104,6 +107,24 @@ class ChatTokenizer:
 
     def decode(self, token_ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=True))
+
+    def detokenizer(
+        self, *, keeps_special: bool = False, after: Sequence[int] = ()
+    ) -> IncrementalDetokenizer:
+        """For one text as it comes; `after` are the tokens of the text that it goes on with."""
+        decode = self.decode_with_special if keeps_special else self.decode
+        return IncrementalDetokenizer(
+            decode, self.encode_plain, self._inside.__contains__, after=after
+        )
+
+    def offsets(self, token_ids: Sequence[int], *, keeps_special: bool = False) -> list[int]:
+        """For each token how many characters of the text come before its own."""
+        detokenizer = self.detokenizer(keeps_special=keeps_special)
+        found = []
+        for token_id in token_ids:
+            detokenizer.push(token_id)
+            found.append(detokenizer.offset)
+        return found
 
     def token_text(self, token_id: int) -> str:
         """One token as text, control tokens included; bytes of a part character show as U+FFFD."""

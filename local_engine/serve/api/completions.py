@@ -1,7 +1,9 @@
 """`POST /v1/completions`: text or token ids in, their continuation out, with log-probabilities."""
 
+import asyncio
 import uuid
 from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -74,6 +76,8 @@ async def answer_completion(
     if request.best_of not in (None, request.num_choices):
         raise unsupported_parameter("best_of", "best_of must be equal to n.")
     generations = await _prepare(engine, request, caller)
+    prompts = [each.prompt_token_ids for each in generations[:: request.num_choices]]
+    offsets = await _offsets(engine.tokenizer, request, prompts)
     head = {
         "id": f"cmpl-{generations[0].sequence_id}",
         "created": unix_time_s(),
@@ -81,7 +85,7 @@ async def answer_completion(
         "system_fingerprint": engine.digest,
         "object": "text_completion",
     }
-    writer = _Writer(request, engine.tokenizer, head, generations)
+    writer = _Writer(request, engine.tokenizer, head, generations, offsets)
     async with AsyncExitStack() as stack:
         try:
             choices = Choices(
@@ -128,6 +132,7 @@ async def _prepare(engine: Engine, request: _Body, caller: Caller) -> list[Gener
                 request_id=request_id,
                 keeps_special=request.keeps_special,
                 cache_salt=request.cache_salt or "",
+                is_continuation=True,
             )
             for prompt in prompts
             for index in range(request.num_choices)
@@ -136,6 +141,20 @@ async def _prepare(engine: Engine, request: _Body, caller: Caller) -> list[Gener
         raise InvalidRequest(str(error), code="context_length_exceeded", param="prompt") from error
     except InvalidParameter as error:
         raise InvalidRequest(str(error), code="invalid_value", param=error.param) from error
+
+
+async def _offsets(
+    tokenizer: ChatTokenizer, request: _Body, prompts: list[list[int]]
+) -> list[list[int]]:
+    """Where each token of the prompts stands in its text, if somebody is told."""
+    if not request.echo or request.logprobs is None:
+        return [[] for _ in prompts]
+    keeps_special = request.keeps_special
+
+    def found() -> list[list[int]]:
+        return [tokenizer.offsets(prompt, keeps_special=keeps_special) for prompt in prompts]
+
+    return await asyncio.to_thread(found)
 
 
 async def _send_stream(send: Send, choices: Choices, writer: "_Writer") -> None:
@@ -156,6 +175,20 @@ async def _send_stream(send: Send, choices: Choices, writer: "_Writer") -> None:
     await send_part(send, writer.usage_event() + DONE, is_last=True)
 
 
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """A part of a choice's text, its tokens, and where in all of the text each of them begins."""
+
+    text: str = ""
+    tokens: tuple[Token, ...] = ()
+    offsets: tuple[int, ...] = ()
+
+    def __add__(self, other: "_Stretch") -> "_Stretch":
+        return _Stretch(
+            self.text + other.text, self.tokens + other.tokens, self.offsets + other.offsets
+        )
+
+
 class _Writer:
     """Turns outputs into the older completion objects."""
 
@@ -165,13 +198,16 @@ class _Writer:
         tokenizer: ChatTokenizer,
         head: Json,
         generations: list[Generation],
+        prompt_offsets: list[list[int]],
     ) -> None:
         self._request = request
         self._tokenizer = tokenizer
         self._head = head
         self._generations = generations
-        self._told_length: dict[int, int] = {}
-        """Characters that were streamed of each choice: where its next token stands."""
+        self._prompt_offsets = prompt_offsets
+        """Of each prompt, not of each choice."""
+        self._begins: dict[int, int] = {}
+        """Where in its text the answer of each choice begins of which something was streamed."""
         self._num_told = [0] * len(generations)
 
     def whole(self, outputs: list[list[Output]]) -> bytes:
@@ -179,22 +215,19 @@ class _Writer:
         return msgspec.json.encode({**self._head, "choices": choices, "usage": self._usage()})
 
     def part(self, index: int, output: Output) -> bytes:
-        text, written = self._written([output])
-        tokens = written
         generation, num_told = self._generations[index], self._num_told[index]
         self._num_told[index] = 0 if self._request.is_read_only else output.num_written
-        is_first = index not in self._told_length
+        is_first, echoed = index not in self._begins, _Stretch()
         if is_first:
             if self._request.echo and not output.tokens and output.finish_reason is None:
                 return b""  # A long prompt is read in parts, and is not all known yet.
-            before, read = self._echoed(generation)
-            text, tokens = before + text, read + written
-        at = self._told_length.get(index, 0)
-        self._told_length[index] = at + len(text)
+            echoed = self._echoed(index)
+            self._begins[index] = len(echoed.text)
+        stretch = echoed + self._written([output], self._begins[index])
         choice: Json = {
             "index": index,
-            "text": text,
-            "logprobs": self._logprobs(tokens, at),
+            "text": stretch.text,
+            "logprobs": self._logprobs(stretch),
             "finish_reason": output.finish_reason,
         }
         if output.finish_reason is not None:
@@ -216,13 +249,12 @@ class _Writer:
 
     def _choice(self, index: int, outputs: list[Output]) -> Json:
         generation = self._generations[index]
-        text, tokens = self._written(outputs)
-        before, read = self._echoed(generation)
-        text, tokens = before + text, read + tokens
+        echoed = self._echoed(index)
+        stretch = echoed + self._written(outputs, len(echoed.text))
         choice: Json = {
             "index": index,
-            "text": text,
-            "logprobs": self._logprobs(tokens),
+            "text": stretch.text,
+            "logprobs": self._logprobs(stretch),
             "finish_reason": outputs[-1].finish_reason,
             "stop_reason": outputs[-1].stopped_by,
         }
@@ -234,35 +266,35 @@ class _Writer:
             choice["prompt_logprobs"] = prompt_scores(tokens, num_top, self._tokenizer)
         return choice
 
-    def _written(self, outputs: list[Output]) -> tuple[str, list[Token]]:
+    def _written(self, outputs: list[Output], begins: int) -> _Stretch:
         if self._request.is_read_only:
-            return "", []
-        text = "".join(output.text for output in outputs)
-        return text, [token for output in outputs for token in output.tokens]
+            return _Stretch()
+        return _Stretch(
+            "".join(output.text for output in outputs),
+            tuple(token for output in outputs for token in output.tokens),
+            tuple(begins + offset for output in outputs for offset in output.offsets),
+        )
 
     def _written_ids(self, generation: Generation) -> list[int]:
         return [] if self._request.is_read_only else generation.output_token_ids
 
-    def _echoed(self, generation: Generation) -> tuple[str, list[Token]]:
+    def _echoed(self, index: int) -> _Stretch:
         """The prompt, where it is to be said again, and what is known of its tokens."""
         if not self._request.echo:
-            return "", []
+            return _Stretch()
+        generation = self._generations[index]
         prompt = generation.prompt_token_ids
         # Nothing comes before the first token, so nothing says how likely it was.
         known = generation.prompt_logprobs if self._request.logprobs is not None else []
         tokenizer = self._tokenizer
         decode = tokenizer.decode_with_special if self._request.keeps_special else tokenizer.decode
-        return decode(prompt), [Token(prompt[0]), *known]
+        offsets = self._prompt_offsets[index // self._request.num_choices]
+        return _Stretch(decode(prompt), (Token(prompt[0]), *known), tuple(offsets))
 
-    def _logprobs(self, tokens: list[Token], at: int = 0) -> Json | None:
+    def _logprobs(self, stretch: _Stretch) -> Json | None:
         if self._request.logprobs is None:
             return None
-        texts = [self._tokenizer.token_text(token.token_id) for token in tokens]
-        num_top = self._request.logprobs
-        offsets = []
-        for text in texts:
-            offsets.append(at)
-            at += len(text)
+        tokens, num_top = stretch.tokens, self._request.logprobs
         return {
             "tokens": [self._name(token.token_id) for token in tokens],
             "token_logprobs": [token.logprob for token in tokens],
@@ -270,7 +302,7 @@ class _Writer:
                 {self._name(entry): logprob for entry, logprob in token.top[:num_top]} or None
                 for token in tokens
             ],
-            "text_offset": offsets,
+            "text_offset": stretch.offsets,
         }
 
     def _name(self, token_id: int) -> str:
