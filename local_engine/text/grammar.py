@@ -16,6 +16,20 @@ from llguidance import LLMatcher, LLTokenizer
 MAX_GRAMMAR_CHARS = 256 * 1024
 MAX_SCHEMA_DEPTH = 64
 _MAX_CACHED = 64
+# Of JSON Schema 2020-12, section 7.3 of its validation.
+_FORMATS = frozenset(
+    {
+        *("date-time", "date", "time", "duration", "uuid", "regex"),
+        *("email", "idn-email", "hostname", "idn-hostname", "ipv4", "ipv6"),
+        *("uri", "uri-reference", "uri-template", "iri", "iri-reference"),
+        *("json-pointer", "relative-json-pointer"),
+    }
+)
+# What stands there is a value, and not a schema; and what has schemas by names that anybody chose.
+_VALUES = frozenset({"const", "enum", "default", "examples", "example"})
+_BY_NAME = frozenset(
+    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
+)
 
 
 class GrammarRefused(ValueError):
@@ -37,7 +51,7 @@ class Grammar:
         """
         mask = bytearray(self._matcher.compute_bitmask())
         if self._matcher.is_error():
-            raise GrammarRefused(_first_line(self._matcher))
+            raise GrammarRefused(_reason(self._matcher))
         packed = np.frombuffer(mask, np.uint8)
         # What is beyond the tokenizer's vocabulary is filled up with zeros.
         bits = np.unpackbits(packed, count=self._vocab_size, bitorder="little")
@@ -71,7 +85,7 @@ class GrammarCompiler:
         if found is None:
             found = LLMatcher(self._tokenizer, grammar, log_level=0)
             if found.is_error():
-                raise GrammarRefused(_first_line(found))
+                raise GrammarRefused(_reason(found))
             first = found.deep_copy()
             # Only who looks for a first token learns that there is none.
             first.compute_bitmask()
@@ -86,9 +100,12 @@ class GrammarCompiler:
         return Grammar(found.deep_copy(), self._vocab_size)
 
 
-def _first_line(matcher: LLMatcher) -> str:
+def _reason(matcher: LLMatcher) -> str:
     """What the parser says; it quotes the grammar, which is the caller's own."""
-    return str(matcher.get_error()).splitlines()[0][:300]
+    first, *others = str(matcher.get_error()).splitlines()
+    # Of a pattern the first line says only that it cannot be read.
+    why = next((line for line in others if line.startswith("error: ")), "")
+    return f"{first} {why.removeprefix('error: ')}".rstrip()[:300]
 
 
 def grammar_of_schema(schema: dict[str, Any]) -> str:
@@ -97,7 +114,31 @@ def grammar_of_schema(schema: dict[str, Any]) -> str:
         raise GrammarRefused(f"the schema is nested deeper than {MAX_SCHEMA_DEPTH} levels")
     # Spaces as json.dumps writes them: a model cannot fill its length with line breaks.
     spacing: Any = {"whitespace_flexible": False}
-    return _bounded(LLMatcher.grammar_from_json_schema(json.dumps(schema), spacing))
+    known = json.dumps(_without_foreign_formats(schema))
+    return _bounded(LLMatcher.grammar_from_json_schema(known, spacing))
+
+
+def _without_foreign_formats(value: Any) -> Any:
+    """A schema, or several, without the formats that JSON Schema does not define.
+
+    They say nothing about the text by its own words: `password` and `binary` of pydantic, `int32`
+    of OpenAPI. Those that it defines stay, and are kept to or refused.
+    """
+    if isinstance(value, list):
+        return [_without_foreign_formats(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    found: dict[str, Any] = {}
+    for key, inner in value.items():
+        if key == "format" and isinstance(inner, str) and inner not in _FORMATS:
+            continue
+        if key in _VALUES:
+            found[key] = inner
+        elif key in _BY_NAME and isinstance(inner, dict):
+            found[key] = {name: _without_foreign_formats(each) for name, each in inner.items()}
+        else:
+            found[key] = _without_foreign_formats(inner)
+    return found
 
 
 def grammar_of_json_object() -> str:

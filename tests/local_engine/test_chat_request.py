@@ -295,3 +295,10 @@ def test_a_body_that_is_no_json_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidRequest) as refusal:
         read_chat_request(body, SamplingDefaults(), tokenizer())
     assert refusal.value.code in {"invalid_json", "invalid_type"}
+
+
+@pytest.mark.parametrize("most", [0, -1, 1 << 63])
+def test_a_bound_is_refused_under_the_name_that_it_was_given(most: int) -> None:
+    with pytest.raises(InvalidRequest, match="max_completion_tokens must be") as refused:
+        read(max_completion_tokens=most, max_tokens=5)
+    assert refused.value.param == "max_completion_tokens"

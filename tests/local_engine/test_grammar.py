@@ -123,3 +123,36 @@ def test_the_grammar_that_was_not_met_for_longest_is_given_up() -> None:
         compiler.compile(often, b"group")
     assert len(compiler._compiled) == 64
     assert (b"group", often) in compiler._compiled
+
+
+@pytest.mark.parametrize("name", ["password", "int32", "binary", "file-path"])
+def test_a_format_that_json_schema_does_not_define_says_nothing(name: str) -> None:
+    secret = {"type": "string", "format": name}
+    schema = {
+        "$defs": {"Secret": secret},
+        "type": "object",
+        "properties": {"format": {"const": "a"}, "key": secret, "all": {"items": secret}},
+        "anyOf": [{"required": ["key"]}, {"properties": {"key": {"$ref": "#/$defs/Secret"}}}],
+    }
+    COMPILER.compile(grammar_of_schema(schema))
+    assert written(grammar_of_schema({"enum": [{"format": name}]}), 1) == f'{{"format":"{name}"}}'
+    assert written(grammar_of_schema({**secret, "enum": ["yes"]}), 1) == '"yes"'
+
+
+def test_a_format_that_json_schema_defines_is_kept_to_or_refused() -> None:
+    text = written(grammar_of_schema({"type": "string", "format": "date"}), 1)
+    assert re.fullmatch(r'"\d{4}-\d\d-\d\d"', str(text))
+    with pytest.raises(GrammarRefused, match="Unknown format: iri"):
+        COMPILER.compile(grammar_of_schema({"type": "string", "format": "iri"}))
+
+
+@pytest.mark.parametrize(
+    ("grammar", "why"),
+    [
+        (grammar_of_schema({"type": "string", "pattern": "^(?!a)b$"}), "look-ahead"),
+        (grammar_of_regex("[0-9"), "unclosed character class"),
+    ],
+)
+def test_what_is_wrong_with_a_pattern_is_said(grammar: str, why: str) -> None:
+    with pytest.raises(GrammarRefused, match=why):
+        COMPILER.compile(grammar)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from local_engine.model.config import SamplingDefaults
-from local_engine.sampling_params import SamplingParams
+from local_engine.sampling_params import MAX_TOKENS, SamplingParams
 from local_engine.serve.api.errors import InvalidRequest
 from local_engine.serve.api.sampling_fields import (
     ALWAYS_ON,
@@ -170,8 +170,11 @@ def read_chat_request(
     parsed: _Body = decode_body(body, _Body, _UNSUPPORTED)
     if parsed.modalities not in (None, ["text"]):
         raise unsupported_parameter("modalities")
-    if parsed.max_completion_tokens is not None:
-        parsed.max_tokens = parsed.max_completion_tokens
+    if (most := parsed.max_completion_tokens) is not None:
+        if not 1 <= most <= MAX_TOKENS:
+            message = f"max_completion_tokens must be 1 to {MAX_TOKENS}."
+            raise _invalid(message, "max_completion_tokens")
+        parsed.max_tokens = most
     messages = messages_of(parsed.messages)
     tools = tools_of(parsed.tools or [])
     grammar = _forced_call(parsed, tools)
