@@ -128,6 +128,18 @@ class Engine:
             is_continuation,
         )
 
+    def check_places(self, num_asked: int, param: str) -> None:
+        """Whether one request may ever have so many answers; raises `InvalidParameter`.
+
+        No engine would have them however long its caller waits for a place.
+        """
+        if num_asked > self.ready.max_places:
+            message = (
+                f"the request asks for {num_asked} answers,"
+                f" this engine has {self.ready.max_places} places"
+            )
+            raise InvalidParameter(param, message)
+
     async def encode_chat(
         self,
         messages: Many[dict[str, Any]],

@@ -80,6 +80,7 @@ def _parser(engine: Engine, request: ChatRequest, generation: Generation) -> Out
 
 async def _prepare(engine: Engine, request: ChatRequest, caller: Caller) -> list[Generation]:
     try:
+        engine.check_places(request.num_choices, "n")
         prompt = await engine.encode_chat(request.messages, request.tools, request.variables)
         request_id = uuid.uuid4().hex if request.num_choices > 1 else ""
         return [

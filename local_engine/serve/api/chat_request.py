@@ -42,6 +42,7 @@ _UNSUPPORTED = (
     *OTHERS_SAMPLING,
 )
 _PARAM_IN_ERROR = re.compile(r" - at `\$\.?([^`]*)`$")
+_MISSING_IN_ERROR = re.compile(r"Object missing required field `([^`]*)`")
 # How a character is written that JSON spells in two halves, or one of the halves alone.
 _MAYBE_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 Json = dict[str, Any]
@@ -217,8 +218,9 @@ def unsupported_parameter(param: str, message: str | None = None) -> InvalidRequ
 
 def _as_invalid_request(error: msgspec.ValidationError) -> InvalidRequest:
     text = str(error)
-    found = _PARAM_IN_ERROR.search(text)
-    return InvalidRequest(text, code="invalid_type", param=(found[1] or None) if found else None)
+    found, missing = _PARAM_IN_ERROR.search(text), _MISSING_IN_ERROR.match(text)
+    names = [each[1] for each in (found, missing) if each and each[1]]
+    return InvalidRequest(text, code="invalid_type", param=".".join(names) or None)
 
 
 def _invalid(message: str, param: str) -> InvalidRequest:

@@ -122,8 +122,10 @@ async def _prepare(engine: Engine, request: _Body, caller: Caller) -> list[Gener
         prompt_logprobs=request.num_prompt_top,
         **(_NOTHING_WRITTEN if request.is_read_only else {}),
     )
+    num_asked = len(prompts) * request.num_choices
     try:
-        request_id = uuid.uuid4().hex if len(prompts) * request.num_choices > 1 else ""
+        engine.check_places(num_asked, "n" if request.num_choices > 1 else "prompt")
+        request_id = uuid.uuid4().hex if num_asked > 1 else ""
         return [
             engine.new_generation(
                 prompt,
