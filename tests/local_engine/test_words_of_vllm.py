@@ -275,6 +275,17 @@ async def test_the_stop_token_that_ended_an_answer_is_told_by_number(
     assert deaf["choices"][0]["stop_reason"] == end
 
 
+async def test_tokens_are_turned_into_a_text_that_shows_control_tokens(
+    client: httpx.AsyncClient, place: Served
+) -> None:
+    begin, end = (place.engine.tokenizer.token_text(token_id) for token_id in (0, 1))
+    asked = {"tokens": [0, *place.engine.tokenizer.encode_plain("hello"), 1]}
+    answer = await client.post("/detokenize", json=asked)
+    assert answer.json() == {"prompt": f"{begin}hello{end}"}
+    assert begin.startswith("<|")
+    assert end == "<|end|>"
+
+
 async def test_tokens_come_with_their_texts_where_that_is_asked_for(
     client: httpx.AsyncClient,
 ) -> None:

@@ -110,5 +110,6 @@ async def answer_detokenize(body: bytes, send: Send, engine: Engine) -> None:
     if not all(0 <= token < engine.ready.vocab_size for token in request.tokens):
         message = "tokens names a token that does not exist."
         raise InvalidRequest(message, code="invalid_value", param="tokens")
-    text = engine.tokenizer.decode(request.tokens)
+    # Whoever looks at a prompt wants to see what the template put between its messages.
+    text = engine.tokenizer.decode_with_special(request.tokens)
     await send_body(send, 200, msgspec.json.encode({"prompt": text}))
