@@ -15,6 +15,7 @@ from gateway.store.pool_drains import pool_drains
 from gateway.store.schema.audit_indexes import INDEXES
 from gateway.store.schema.batches import batches
 from gateway.store.schema.custody import audit_holds
+from gateway.store.schema.custody_indexes import ERASURE_INDEXES
 from gateway.store.schema.parcels import parcels
 from gateway.store.schema.policies import policy_versions
 from gateway.store.schema.prices import price_files
@@ -49,7 +50,7 @@ tables = (
     workers,
 )
 assert len({id(table.metadata) for table in tables}) == 1
-assert all(index.table is not None for index in INDEXES)
+assert all(index.table is not None for index in (*INDEXES, *ERASURE_INDEXES))
 
 connection = context.config.attributes["connection"]
 context.configure(

@@ -35,6 +35,10 @@ class AuditFolder(Struct, frozen=True):
     told_us: int
     since_revision: int = HAD_KEYS
     """The counter of changes when it was first seen, without any key; -1 where it had some."""
+    settled_revision: int = -1
+    """Of all cases that were closed until then it said that it did its part; -1 for none."""
+    settled_workers: str = ""
+    """JSON: for whose keys it said that; of others it has to look at each case once more."""
 
     def concerns(self, closed_revision: int) -> bool:
         """Whether a case that was closed then may have keys here; 0 is of an older program."""
@@ -121,6 +125,9 @@ class FolderHere:
             "workers": msgspec.json.encode(workers).decode(),
             "told_by": self._worker,
             "told_us": self._clock.utc_us(),
+            # A start, and whatever came or went, has every case looked at.
+            "settled_revision": -1,
+            "settled_workers": "",
         }
         known = await self._known(mark)
         is_new = {"since_revision": HAD_KEYS if with_keys else revision}

@@ -12,7 +12,7 @@ from gateway.store.custody.elsewhere import awaited_workers, retired_workers
 from gateway.store.custody.erasure_cases import ErasureCase
 from gateway.store.custody.folder_reports import FolderReports
 from gateway.store.custody.reaching import Reach, reach_of
-from gateway.store.custody.waiting_cases import WaitingCases
+from gateway.store.custody.waiting_cases import IS_UNREACHED, WaitingCases
 from gateway.store.engine import Database
 from gateway.store.schema.custody import erasure_cases
 
@@ -49,10 +49,9 @@ class ErasureReach:
         Also one that waits for what was still arriving. 0 where there is no other.
         """
         columns = [_C[name] for name in Unreached.__struct_fields__]
-        unreached = (_C.state == "done", _C.reached_us == 0)
         oldest = (await self._waiting.ids())[:1]
         async with self._database.reading() as connection:
-            query = select(*columns).where(*unreached).order_by(_C.closed_us)
+            query = select(*columns).where(IS_UNREACHED).order_by(_C.closed_us)
             rows = (await connection.execute(query)).all()
             late = select(_C.closed_us).where(_C.id.in_(oldest))
             late_us = (await connection.execute(late)).scalars().all()

@@ -5,11 +5,11 @@ then that it is done. Whoever comes after a crash finds the row and goes on from
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import RowMapping, and_, bindparam, or_, outerjoin, select, update
+from sqlalchemy import RowMapping, and_, bindparam, func, or_, outerjoin, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
@@ -17,12 +17,14 @@ from gateway.store.claims import is_unclaimed
 from gateway.store.custody.audit_folders import AuditFolder
 from gateway.store.custody.erasure_attempts import DatedKey, holds_on
 from gateway.store.custody.erasure_cases import CLAIM_US
+from gateway.store.custody.waiting_cases import IS_DONE
 from gateway.store.engine import Database
-from gateway.store.schema.custody import erasure_cases, erasure_reports
+from gateway.store.schema.custody import audit_folders, erasure_cases, erasure_reports
 from gateway.store.speech import insert_into
 
 
-_C, _R = erasure_cases.c, erasure_reports.c
+_C, _R, _F = erasure_cases.c, erasure_reports.c, audit_folders.c
+_NEWEST: Final = select(func.max(_C.closed_revision)).where(IS_DONE)
 AT_ONCE = 500
 
 
@@ -39,6 +41,7 @@ class PendingCase(Struct, frozen=True):
     asked_by: str
     closed_by: str
     closed_us: int
+    closed_revision: int = 0
     covered: tuple[str, ...] = ()
 
 
@@ -91,20 +94,41 @@ class FolderReports:
         self._clock = clock
 
     async def pending(self, folder: AuditFolder) -> Sequence[PendingCase]:
-        """What a folder has not done yet of all that lies there, the longest waiting first."""
+        """What a folder has not done yet of all that lies there, the longest waiting first.
+
+        How far there is nothing left is noted: the next look begins there.
+        """
         here = _json(folder.workers)
+        settled = folder.settled_revision if folder.settled_workers == here else 0
+        since = max(folder.since_revision, settled, 0)
         mine = and_(_R.case_id == _C.id, _R.folder == folder.folder, _R.done_us > 0)
-        concerns = or_(_C.closed_revision == 0, _C.closed_revision > folder.since_revision)
         columns = [_C[name] for name in PendingCase.__struct_fields__[:-1]]
-        query = (
+        undone = (
             select(*columns, _R.workers)
             .select_from(outerjoin(erasure_cases, erasure_reports, mine))
-            .where(_C.state == "done", concerns, or_(_R.workers.is_(None), _R.workers != here))
+            .where(IS_DONE, or_(_R.workers.is_(None), _R.workers != here))
         )
+        # Each by the index; of a case that an older program closed nobody was told when.
+        queries = [
+            undone.where(each) for each in (_C.closed_revision == 0, _C.closed_revision > since)
+        ]
         async with self._database.reading() as connection:
-            rows = (await connection.execute(query.order_by(_C.closed_us, _C.id))).mappings().all()
-        found = [_pending_of(row) for row in rows]
-        return [each for each in found if not set(folder.workers).issubset(each.covered)]
+            # First: what is closed meanwhile has a greater number, and is of the next look.
+            newest = (await connection.execute(_NEWEST)).scalar_one_or_none() or 0
+            rows = [row for each in queries for row in (await connection.execute(each)).mappings()]
+        found = sorted(map(_pending_of, rows), key=lambda case: (case.closed_us, case.id))
+        left = [each for each in found if not set(folder.workers).issubset(each.covered)]
+        until = min([newest, *(each.closed_revision - 1 for each in left if each.closed_revision)])
+        if until > since:
+            await self._settle(folder, here, until)
+        return left
+
+    async def _settle(self, folder: AuditFolder, here: str, revision: int) -> None:
+        """Of all cases that were closed until then nothing is left, while the same lies there."""
+        mine = (_F.folder == folder.folder) & (_F.workers == here)
+        values = {"settled_revision": revision, "settled_workers": here}
+        async with self._database.writing() as connection:
+            await connection.execute(update(audit_folders).where(mine).values(values))
 
     async def done_here(self, folder: AuditFolder) -> set[str]:
         """The ids of all keys of which a folder said that they are gone."""

@@ -1,13 +1,13 @@
-"""Which cases were carried out and wait for what was not there yet.
+"""Which cases were carried out, and wait for what was not there yet or for a folder.
 
-Their certificates say so, and these are long. One that says that all is there never says anything
-else again, so a process reads each of those once.
+Very many are at their end, with long certificates. The conditions here are those of indexes that
+hold the others alone, so they stand as the indexes have them: with values, and none that is bound.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, literal_column, select
 
 from gateway.store.engine import Database
 from gateway.store.schema.custody import erasure_cases
@@ -15,7 +15,12 @@ from gateway.store.schema.custody import erasure_cases
 
 _C = erasure_cases.c
 AT_ONCE: Final = 500
-WAITS_FOR_MORE: Final = _C.certificate.contains('"kept_arriving":["', autoescape=True)
+IS_DONE: Final[ColumnElement[bool]] = literal_column("(erasure_cases.state = 'done')")
+IS_UNREACHED: Final = IS_DONE & literal_column("(erasure_cases.reached_us = 0)")
+"""Carried out, and not known to have reached every folder."""
+WAITS_FOR_MORE: Final = IS_DONE & literal_column(
+    '(erasure_cases.certificate LIKE \'%"kept_arriving":["%\')'
+)
 """Of a case that was carried out, and of which something was not there yet."""
 
 
@@ -24,20 +29,9 @@ class WaitingCases:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._settled: frozenset[str] = frozenset()
-        """Those of which nothing is to come any more."""
 
     async def ids(self) -> Sequence[str]:
         """The longest waiting first."""
-        done = select(_C.id).where(_C.state == "done").order_by(_C.closed_us, _C.id)
-        waiting = WAITS_FOR_MORE & (_C.state == "done")
+        query = select(_C.id).where(WAITS_FOR_MORE).order_by(_C.closed_us, _C.id)
         async with self._database.reading() as connection:
-            every = (await connection.execute(done)).scalars().all()
-            unread = [each for each in every if each not in self._settled]
-            if len(unread) <= AT_ONCE:
-                # Of more, at a start, PostgreSQL would read every row for each few of them.
-                waiting &= _C.id.in_(unread)
-            query = select(_C.id).where(waiting)
-            found = set((await connection.execute(query)).scalars()) if unread else set[str]()
-        self._settled = frozenset(every).difference(found)
-        return [each for each in unread if each in found]
+            return (await connection.execute(query)).scalars().all()

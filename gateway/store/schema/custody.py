@@ -95,10 +95,13 @@ audit_folders = Table(
     Column("told_by", Text, nullable=False),
     Column("told_us", BigInteger, nullable=False),
     Column("since_revision", BigInteger, nullable=False),
+    Column("settled_revision", BigInteger, nullable=False, server_default="-1"),
+    Column("settled_workers", Text, nullable=False, server_default=""),
 )
 """Each audit folder by the mark in it. `workers` is JSON, whose segments and keys lie there, as
 `told_by` said last; `since_revision` the counter of changes when it was first seen without any key,
--1 where it had some: no case that was closed before concerns an empty folder."""
+-1 where it had some: no case that was closed before concerns an empty folder. Of all cases that
+were closed until `settled_revision` it did its part, for the keys of `settled_workers`, as JSON."""
 
 retention_reports = Table(
     "retention_reports",
