@@ -7,7 +7,7 @@ The certificate names it and is not complete before. Whichever process comes fir
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -29,7 +29,9 @@ from gateway.store.custody.erasure_attempts import holds_on
 from gateway.store.custody.erasure_cases import CLAIM_US
 from gateway.store.custody.kept_content import KeptContent
 from gateway.store.custody.kept_holdings import Holding
+from gateway.store.custody.late_notes import Arrived, LateNotes
 from gateway.store.custody.made_of import MadeOf
+from gateway.store.custody.orders import CustodyRefused
 from gateway.store.custody.waiting_cases import AT_ONCE, WAITS_FOR_MORE, WaitingCases
 from gateway.store.engine import Database
 from gateway.store.schema.custody import erasure_cases
@@ -62,6 +64,15 @@ class _Named(Struct, frozen=True):
     kept_arriving: tuple[str, ...] = ()
 
 
+class _Ended(Struct, frozen=True):
+    """An attempt that did what it found."""
+
+    is_over: bool
+    """Whether nothing is waited for any more."""
+    is_whole: bool
+    """Whether everything was looked at."""
+
+
 class LateArrivals:
     """Of all cases of one database."""
 
@@ -69,7 +80,7 @@ class LateArrivals:
         self._database, self._clock = database, clock
         self._kept = KeptContent(settings, database, master_key(settings), clock)
         self._made, self._deeds = MadeOf(database), Deeds(log, clock)
-        self._cases = WaitingCases(database)
+        self._cases, self._notes = WaitingCases(database), LateNotes(database)
         self._resting: dict[str, tuple[int, float]] = {}
         """By case, how often it failed in a row, and until when it rests by the monotonic clock."""
 
@@ -108,11 +119,13 @@ class LateArrivals:
     async def _tend(self, case: _Waiting) -> None:
         if not await self._is_there(case) or not (claimed_us := await self._claim(case)):
             return
-        said = case.certificate
+        ended: _Ended | None = None
         try:
-            said = await self._carried_out(case)
+            ended = await self._carried_out(case, claimed_us)
+        except CustodyRefused:
+            pass  # A hold was set while it was read, or somebody else is at it: nothing went.
         finally:
-            await self._release(case, claimed_us, said)
+            await self._release(case, claimed_us, ended)
 
     async def _waiting(self) -> Sequence[_Waiting]:
         columns = [_C[name] for name in _Waiting.__struct_fields__]
@@ -148,26 +161,37 @@ class LateArrivals:
             await connection.execute(update(erasure_cases).where(mine).values(claimed_us=0))
         return 0
 
-    async def _release(self, case: _Waiting, claimed_us: int, certificate: str) -> None:
-        mine = (_C.id == case.id) & (_C.claimed_us == claimed_us)
-        values = {"claimed_us": 0, "certificate": certificate}
-        async with self._database.writing() as connection:
-            await connection.execute(update(erasure_cases).where(mine).values(values))
+    async def _release(self, case: _Waiting, claimed_us: int, ended: _Ended | None) -> None:
+        """With what was done by all that were at it, where it came to its end.
 
-    async def _carried_out(self, case: _Waiting) -> str:
-        """The certificate with what was done."""
+        What did not is in the notes, and whoever comes to its end counts it.
+        """
+        mine = (_C.id == case.id) & (_C.claimed_us == claimed_us)
+        values: dict[str, object] = {"claimed_us": 0}
+        if ended is not None:
+            more = await self._notes.counted(case.id)
+            values |= {"certificate": _amended(case.certificate, more, ended)}
+        async with self._database.writing() as connection:
+            released = await connection.execute(update(erasure_cases).where(mine).values(values))
+            if ended is not None and released.rowcount:
+                await self._notes.settle(connection, case.id, is_over=ended.is_over)
+
+    async def _carried_out(self, case: _Waiting, claimed_us: int) -> _Ended:
+        """Raises CustodyRefused where it may not go any more."""
         found = await self._found(case)
         if is_any := _is_any(case, found):
             detail = {"case": case.id, "ticket": case.ticket, "subject": case.subject}
             detail |= {"asked_by": case.asked_by, "agreed_by": case.closed_by}
             detail |= in_numbers(found.numbers)
             async with self._deeds.doing(ACTOR, ACTION, case.organisation, **detail):
+                arrived = Arrived.of(found, await self._made.there(found.lines))
+                await self._notes.note(case.id, ACTOR, claimed_us, found.numbers, arrived)
                 await self._kept.destroy(found, case.organisation, case.id)
         left = await self._found(case) if is_any else found
         # Where a batch was made of it meanwhile, or it changed, it is looked at once more.
         is_seen = not left.arriving and await self._is_there(case)
         is_over = is_seen and not _is_any(case, left)
-        return _amended(case.certificate, found, is_over=is_over)
+        return _Ended(is_over=is_over, is_whole=found.numbers.is_whole)
 
     async def _found(self, case: _Waiting) -> Holding:
         """What arrived, and what was made of it; what somebody asked since stays."""
@@ -180,14 +204,12 @@ def _is_any(case: _Waiting, found: Holding) -> bool:
     return bool(found.numbers.things or (found.lines and not case.subject))
 
 
-def _amended(certificate: str, found: Holding, *, is_over: bool) -> str:
+def _amended(certificate: str, more: Mapping[str, int], ended: _Ended) -> str:
     said = msgspec.json.decode(certificate, type=dict[str, Any])
-    kept, numbers = said["kept"], msgspec.structs.asdict(found.numbers)
-    added = {
-        name: kept[name] + numbers[name] for name in ("batches", "lines", "files", "file_lines")
-    }
-    is_whole = said["kept_all_looked_at"] and found.numbers.is_whole
+    kept = said["kept"]
+    added = {name: kept[name] + count for name, count in more.items()}
+    is_whole = said["kept_all_looked_at"] and ended.is_whole
     said |= {"kept": kept | added, "kept_all_looked_at": is_whole}
-    if is_over:
+    if ended.is_over:
         said["kept_arrived"] = said.pop("kept_arriving")
     return msgspec.json.encode(said).decode()

@@ -3,11 +3,11 @@
 Reading everything takes minutes. Meanwhile a batch is made of a file, or finished into one.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from msgspec.structs import replace
-from sqlalchemy import ColumnElement, func, or_, select
+from sqlalchemy import ColumnElement, or_, select
 
 from gateway.store.batching.leads import FINISHED, TAKEN_IN
 from gateway.store.custody.kept_holdings import Holding
@@ -50,7 +50,7 @@ class MadeOf:
         numbers = replace(
             found.numbers,
             batches=len(lines),
-            lines=sum([await self._there(each, numbers) for each, numbers in lines.items()]),
+            lines=sum(map(len, (await self.there(lines)).values())),
             files=len(files),
             file_lines=sum(len(each) for _, each in files),
             answers=0,
@@ -80,16 +80,19 @@ class MadeOf:
             results -= its
         return frozenset(made | results)
 
-    async def _there(self, batch_id: str, numbers: Collection[int]) -> int:
-        """How many of these lines are kept with their batch still; of all where none are named."""
-        mine = batch_lines.c.batch_id == batch_id
-        async with self._database.reading() as connection:
-            if not numbers:
-                counted = select(func.count()).where(mine)
-                return int((await connection.execute(counted)).scalar_one())
-            query = select(batch_lines.c.number).where(mine)
-            found = (await connection.execute(query)).scalars().all()
-        return len(set(found).intersection(numbers))
+    async def there(self, lines: Mapping[str, frozenset[int]]) -> dict[str, frozenset[int]]:
+        """Which of these lines are kept with their batch still; of all where none are named.
+
+        A batch of which none is has no place in it, unless all of it is asked for.
+        """
+        found = dict[str, frozenset[int]]()
+        for batch_id, numbers in lines.items():
+            query = select(batch_lines.c.number).where(batch_lines.c.batch_id == batch_id)
+            async with self._database.reading() as connection:
+                kept = frozenset((await connection.execute(query)).scalars())
+            if not numbers or not kept.isdisjoint(numbers):
+                found[batch_id] = kept.intersection(numbers) if numbers else kept
+        return found
 
 
 def _made_of(names: Collection[str]) -> ColumnElement[Any]:
