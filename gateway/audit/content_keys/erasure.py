@@ -4,7 +4,7 @@ Records and proofs stay: they cover ciphertext. A destroyed key is also written 
 the audit folder; a start applies it again, because a restored backup brings the key files back.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
@@ -147,14 +147,26 @@ def erased_keys(list_folder: Path) -> dict[str, int]:
     return found
 
 
-def apply_list(directory: Path, list_folder: Path, disk: Disk) -> int:
+def listed_here(directory: Path, list_folder: Path) -> list[WrappedKey]:
+    """Keys on the list that lie here all the same, of all workers."""
+    if not folder_lies_here(directory) or not (erased := erased_keys(list_folder)):
+        return []
+    return [
+        line
+        for worker in list_workers(directory)
+        for line in read_keys(directory / worker)
+        if line.key in erased
+    ]
+
+
+def apply_list(directory: Path, list_folder: Path, disk: Disk, spared: Collection[str] = ()) -> int:
     """Destroy again what is on the list; how many keys a restored backup had brought back.
 
-    What an erasure that broke off has not overwritten is, too.
+    What an erasure that broke off has not overwritten is, too. `spared` are ids that stay.
     """
     if not folder_lies_here(directory):
         return 0
-    return _remove(directory, set(erased_keys(list_folder)), disk)
+    return _remove(directory, set(erased_keys(list_folder)).difference(spared), disk)
 
 
 def finish_broken_off(directory: Path, disk: Disk) -> None:

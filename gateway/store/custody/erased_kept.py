@@ -40,7 +40,7 @@ class Erased(Struct, frozen=True, omit_defaults=True):
     another machine may have taken others out, which is on its own list."""
     organisation: str = ""
     case: str = ""
-    """Of the erasure; empty where it was a command."""
+    """Of the erasure; empty where it was a command, and of files and answers on lists of before."""
     keeps_places: bool = False
     """Whether the lines behind these stayed at their places in the file. Lists of before, and
     files of results, have lines move up."""

@@ -129,12 +129,17 @@ def _certified(certificate: str) -> frozenset[str]:
 def holds_on(case_id: str) -> Select[str, str]:
     """Those in force that cover some of what a case would destroy."""
     holds, cases = audit_holds.c, erasure_cases.c
-    covers = or_(holds.subject == "", cases.subject == "", holds.subject == cases.subject)
     return (
         select(holds.id, holds.reason)
         .join_from(audit_holds, erasure_cases, holds.organisation == cases.organisation)
-        .where(cases.id == case_id, holds.released_by == "", covers)
+        .where(cases.id == case_id, holds.released_by == "", covers())
     )
+
+
+def covers() -> ColumnElement[bool]:
+    """Whether a hold is on some of what a case would destroy, of one organisation."""
+    holds, cases = audit_holds.c, erasure_cases.c
+    return or_(holds.subject == "", cases.subject == "", holds.subject == cases.subject)
 
 
 def keys_of(attempts: Sequence[Attempt]) -> list[DatedKey]:

@@ -30,6 +30,7 @@ from gateway.store.batching.leads import RECEIVING
 from gateway.store.batching.unsent_lines import UnsentLines
 from gateway.store.batching.vendor_copies import VendorCopies
 from gateway.store.custody.erased_kept import Erased, add, lines_gone, listed, names_of_key
+from gateway.store.custody.held_back import held_back
 from gateway.store.custody.kept_holdings import Holding, Reader, Taken
 from gateway.store.custody.line_marks import LineMarks
 from gateway.store.custody.looked_again import LookedAgain
@@ -111,8 +112,9 @@ class KeptContent:
             for name, numbers in holding.lines.items()
         ]
         fresh = {file.file_id: self._rewriter.fresh_key(file) for file, _ in holding.files}
-        erased += await self._of_files(holding.files, fresh, now_us)
-        erased += [Erased(now_us, answer=name) for _, name in holding.answers]
+        others = await self._of_files(holding.files, fresh, now_us)
+        others += [Erased(now_us, answer=name) for _, name in holding.answers]
+        erased += [replace(each, organisation=organisation, case=case) for each in others]
         await asyncio.to_thread(add, self._folder, erased, Disk())
         for file, numbers in holding.files:
             await self._take_from(file, numbers, fresh[file.file_id])
@@ -159,11 +161,15 @@ class KeptContent:
     async def destroy_again(self) -> int:
         """Destroy what is on the list and a backup brought back; how many things that were.
 
+        What an erasure has listed that is not at its end, and that a hold forbids by now, stays.
+
         Raises:
             OSError: the list cannot be read.
             NotReady: the database does not answer.
         """
         erased = await asyncio.to_thread(listed, self._folder)
+        kept_back = await held_back(self._database, {each.case for each in erased if each.case})
+        erased = [each for each in erased if each.case not in kept_back]
         again = await self._apply([each for each in erased if not each.file], is_again=True)
         again += await self._forget_files(
             [each.file for each in erased if each.file and not each.lines]

@@ -5,11 +5,11 @@ The data plane runs it beside its requests; the command line uses the same parts
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-from gateway.audit.content_keys.erasure import apply_list, damaged_keys, erased_keys
+from gateway.audit.content_keys.erasure import apply_list, damaged_keys, erased_keys, listed_here
 from gateway.audit.content_keys.keys import KeyWrapper
 from gateway.audit.disk import Disk
 from gateway.audit.projecting.projector import ProjectionBroken, Projector
@@ -28,6 +28,7 @@ from gateway.store.engine import Database
 from gateway.store.evidence.cut_off import CutOff
 from gateway.store.evidence.deeds_again import DeedsAgain, needs_decision
 from gateway.store.evidence.gone_workers import GoneWorkers, LinesLeft
+from gateway.store.evidence.held_keys import held_subjects, spared
 from gateway.store.evidence.numbered_places import require_what_was_numbered
 from gateway.store.evidence.older_database import Older, OlderDatabase
 from gateway.store.evidence.recovery import Recovery
@@ -135,20 +136,30 @@ class Integration:
     async def erase_again(self) -> None:
         """Destroy keys on the list of erased ones that a backup brought back, wherever they lie.
 
+        Those that were about to go when something failed stay where a hold was set since.
+
         Raises:
             StartupRefused: the list, or a file of keys, cannot be used.
         """
         try:
             folder = self.files.directory
-            again = await asyncio.to_thread(apply_list, self.directory, folder, Disk())
             erased = await asyncio.to_thread(erased_keys, folder)
+            stay = await self._held_back(list(erased))
+            again = await asyncio.to_thread(apply_list, self.directory, folder, Disk(), stay)
         except OSError as error:
             raise StartupRefused(
                 f"audit: keys, or the list of erased ones: {error.strerror}"
             ) from error
-        again += await self._second.destroy(list(erased))
+        again += await self._second.destroy([each for each in erased if each not in stay])
         if again:
             self._log.warning(Event.AUDIT_ERASED_AGAIN, count=again)
+
+    async def _held_back(self, erased: Sequence[str]) -> frozenset[str]:
+        held = await held_subjects(self.database) if erased else ()
+        if not held:
+            return frozenset()
+        there = await asyncio.to_thread(listed_here, self.directory, self.files.directory)
+        return await spared(self.database, held, [*there, *await self._second.keys(erased)])
 
     async def _tell_damaged(self) -> None:
         try:

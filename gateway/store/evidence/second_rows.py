@@ -157,6 +157,16 @@ class SecondContents:
             lines = (await connection.execute(query)).scalars().all()
         return [msgspec.json.decode(line, type=WrappedKey) for line in lines]
 
+    async def keys(self, ids: Sequence[str]) -> list[WrappedKey]:
+        """Those of these content keys that are kept here."""
+        found, columns = list[WrappedKey](), audit_second_keys.c
+        async with self._database.reading() as connection:
+            for start in range(0, len(ids), _AT_ONCE):
+                query = select(columns.line).where(columns.key.in_(ids[start : start + _AT_ONCE]))
+                lines = (await connection.execute(query)).scalars().all()
+                found += [msgspec.json.decode(line, type=WrappedKey) for line in lines]
+        return found
+
     async def destroy(self, ids: Sequence[str]) -> int:
         """Destroy these keys; how many of them were here."""
         destroyed = 0

@@ -1,0 +1,71 @@
+"""Keys on the list of erased ones that lie somewhere all the same, and that a hold is on.
+
+A backup brought them back: then they go again. Or a disk failed when they were about to go: then a
+hold that was set since goes first, and nobody has said that they are gone.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+
+import msgspec
+from msgspec import Struct
+from sqlalchemy import select
+
+from gateway.audit.content_keys.keys import WrappedKey
+from gateway.store.engine import Database
+from gateway.store.schema.custody import audit_holds, erasure_cases, erasure_reports
+
+
+_C, _R, _H = erasure_cases.c, erasure_reports.c, audit_holds.c
+
+
+class _Certified(Struct, frozen=True):
+    keys_destroyed: tuple[str, ...] = ()
+
+
+class _Key(Struct, frozen=True):
+    key: str
+
+
+async def held_subjects(database: Database) -> frozenset[tuple[str, str]]:
+    """Whom holds are on now, by organisation; a subject may be empty, which is everybody."""
+    query = select(_H.organisation, _H.subject).where(_H.released_by == "")
+    async with database.reading() as connection:
+        rows = (await connection.execute(query)).all()
+    return frozenset((row.organisation, row.subject) for row in rows)
+
+
+async def spared(
+    database: Database, held: Collection[tuple[str, str]], keys: Sequence[WrappedKey]
+) -> frozenset[str]:
+    """The ids of these keys that holds on `held` cover, and of which no erasure says: it is gone.
+
+    `keys` are those on a list of erased ones that lie somewhere all the same.
+    """
+    theirs = [
+        key
+        for key in keys
+        if (key.organisation, "") in held or (key.organisation, key.subject) in held
+    ]
+    gone = await _gone(database, {key.organisation for key in theirs}) if theirs else set[str]()
+    return frozenset(key.key for key in theirs).difference(gone)
+
+
+async def _gone(database: Database, organisations: Iterable[str]) -> set[str]:
+    """Keys that erasures of these organisations are certified to have destroyed."""
+    theirs = (_C.organisation.in_(sorted(organisations)), _C.state == "done")
+    certificates = select(_C.certificate).where(*theirs)
+    reports = select(_R.found).join(erasure_cases, _C.id == _R.case_id)
+    reports = reports.where(*theirs, _R.done_us > 0)
+    async with database.reading() as connection:
+        said = (await connection.execute(certificates)).scalars().all()
+        found = (await connection.execute(reports)).scalars().all()
+    gone = {key for each in said if each for key in _certified(each)}
+    return gone | {one.key for each in found for one in _keys(each)}
+
+
+def _certified(said: str) -> tuple[str, ...]:
+    return msgspec.json.decode(said, type=_Certified).keys_destroyed
+
+
+def _keys(said: str) -> tuple[_Key, ...]:
+    return msgspec.json.decode(said, type=tuple[_Key, ...])
