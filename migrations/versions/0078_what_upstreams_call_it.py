@@ -8,7 +8,7 @@ from alembic import op
 
 
 revision = "0078"
-down_revision: str | None = "0076"
+down_revision: str | None = "0077"
 branch_labels: tuple[str, ...] | None = None
 depends_on: tuple[str, ...] | None = None
 floor = "0067"
