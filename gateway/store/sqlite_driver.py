@@ -28,11 +28,31 @@ class Asked(NamedTuple):
     is_many: bool = False
 
 
+class _Opened:
+    """What the driver's thread opened, and closes, whoever waited for it and is gone meanwhile."""
+
+    __slots__ = ("_connection", "_connector")
+
+    def __init__(self, connector: Callable[[], sqlite3.Connection]) -> None:
+        self._connector = connector
+        self._connection: sqlite3.Connection | None = None
+
+    def open(self) -> sqlite3.Connection:
+        self._connection = self._connector()
+        return self._connection
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
 class OneTurnConnection(aiosqlite.Connection):
     """As aiosqlite's; a rollback behind a commit asks nothing of SQLite."""
 
     def __init__(self, connector: Callable[[], sqlite3.Connection]) -> None:
-        super().__init__(connector, ROWS_AT_ONCE)
+        self._opened = _Opened(connector)
+        super().__init__(self._opened.open, ROWS_AT_ONCE)
         self._is_whole = False
         """Whether a commit or a rollback was the last that was asked, and has come back."""
         self._before: list[str] = []
@@ -48,6 +68,19 @@ class OneTurnConnection(aiosqlite.Connection):
         if not self._is_whole:
             await super().rollback()
             self._is_whole = True
+
+    def stop(self) -> asyncio.Future[Any] | None:
+        """End the thread behind what it was asked; what it opened is closed before.
+
+        The driver's own closes what its caller was given: nothing where opening was cancelled.
+        """
+        self._tx.put_nowait((None, self._opened.close))
+        return super().stop()
+
+    async def close(self) -> None:
+        """Not of one that was stopped: its thread may be gone, and would never answer."""
+        if self._running:
+            await super().close()
 
     def before_next(self, statement: str) -> None:
         """Run what has no rows in the turn of the next statement, before it."""

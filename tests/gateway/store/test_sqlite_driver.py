@@ -2,10 +2,11 @@
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
+from gateway.store import engine
 from gateway.store.engine import Database, open_database
-from gateway.store.sqlite_driver import ROWS_AT_ONCE, open_sqlite
+from gateway.store.sqlite_driver import ROWS_AT_ONCE, RolledBack, open_sqlite
 
 
 pytestmark = pytest.mark.anyio
@@ -24,6 +26,29 @@ NUMBERS = """
     WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers)
     SELECT n FROM numbers LIMIT :count
 """
+
+
+class Noted(RolledBack):
+    """Says which of them was closed, and not left to the collector."""
+
+    closed: ClassVar[dict[int, bool]] = {}
+
+    def __init__(self, *where: Any, **options: Any) -> None:
+        super().__init__(*where, **options)
+        self.number = len(self.closed)
+        self.closed[self.number] = False
+
+    def close(self) -> None:
+        super().close()
+        self.closed[self.number] = True
+
+
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> dict[int, bool]:
+    """Whether each connection that SQLite opened is closed, by its number."""
+    monkeypatch.setattr(engine, "RolledBack", Noted)
+    monkeypatch.setattr(Noted, "closed", {})
+    return Noted.closed
 
 
 @pytest.fixture
@@ -111,8 +136,13 @@ async def test_a_refused_statement_is_said_and_the_next_one_works(database: Data
         assert found.scalars().all() == ["x"]
 
 
-async def test_a_cancelled_statement_leaves_no_lock(database: Database, sqlite_url: str) -> None:
-    """Its rows are not all read when its task is gone, and the thread may not have begun."""
+async def test_a_cancelled_statement_leaves_no_lock(
+    closed: dict[int, bool], database: Database, sqlite_url: str
+) -> None:
+    """Its rows are not all read when its task is gone, and the thread may not have begun.
+
+    Each opens a connection anew, and those that are cancelled early are cancelled meanwhile.
+    """
 
     async def asks() -> None:
         async with database.reading() as connection:
@@ -130,6 +160,61 @@ async def test_a_cancelled_statement_leaves_no_lock(database: Database, sqlite_u
             another.execute("BEGIN EXCLUSIVE")
             another.execute("INSERT INTO pairs VALUES (?, 'x')", (steps,))
             another.execute("COMMIT")
+
+    await database.close()
+    assert len(closed) > 1
+    assert all(closed.values())
+    held = [each.readlink() for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+    assert not [each for each in held if str(each).startswith(str(path))]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_an_opening_that_is_cancelled_closes_what_is_opened_all_the_same(
+    closed: dict[int, bool], tmp_path: Path, times: int
+) -> None:
+    """With its thread, even where whoever waits for that is cancelled as well."""
+    begun, may_open = threading.Event(), threading.Event()
+
+    def opens(*where: Any, **options: Any) -> sqlite3.Connection:
+        begun.set()
+        assert may_open.wait(10)
+        return Noted(*where, **options)
+
+    before = set(threading.enumerate())
+    opening: Any = open_sqlite("a test", str(tmp_path / "plain.db"), factory=opens)
+    task = asyncio.ensure_future(opening)
+    assert await asyncio.to_thread(begun.wait, 10)
+    (thread,) = (each for each in set(threading.enumerate()) - before if _is_a_drivers(each))
+    for _ in range(times):
+        task.cancel()
+        await asyncio.sleep(0)
+    may_open.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    await asyncio.to_thread(thread.join, 10)
+    assert not thread.is_alive()
+    assert closed == {0: True}
+
+
+async def test_what_was_stopped_is_closed_and_whoever_closes_it_waits_for_nobody(
+    closed: dict[int, bool],
+) -> None:
+    """SQLAlchemy stops one whose end was cancelled, while that goes on."""
+    connection: Any = await open_sqlite("a test", ":memory:", isolation_level=None, factory=Noted)
+    may_end = threading.Event()
+    busy = asyncio.ensure_future(connection.turn(may_end.wait, 10))
+    await asyncio.sleep(0)
+    ended = connection.stop()
+    await asyncio.wait_for(connection.close(), 10)
+    may_end.set()
+    await ended
+    assert await busy
+    assert closed == {0: True}
+
+
+def _is_a_drivers(thread: threading.Thread) -> bool:
+    return "_connection_worker_thread" in thread.name
 
 
 async def test_a_statement_that_was_not_awaited_to_its_end_is_ended_all_the_same(
