@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import sys
 from collections.abc import Callable
 
@@ -62,26 +63,45 @@ class Supervisor:
             await _ended(self._process, self._link)
 
     async def _serve_once(self) -> None:
-        ours, theirs = socket_pair()
-        command = (sys.executable, "-m", "local_engine.serve.compute.worker_process")
-        self._process = await asyncio.create_subprocess_exec(
-            *command,
-            str(theirs.fileno()),
-            stdin=asyncio.subprocess.PIPE,
-            pass_fds=(theirs.fileno(),),
-            start_new_session=True,  # Ctrl-C is for us, and we end it in good order.
-        )
-        theirs.close()
-        assert self._process.stdin is not None, "asked for a pipe above"
-        self._process.stdin.write(msgspec.json.encode(self._options) + b"\n")
-        self._process.stdin.close()
-        self._link = await WorkerLink.over(ours)
+        link: WorkerLink | None = None
+        self._process, ours = await self._started()
         try:
-            ready = await self._link.ready()
-            self._on_change(Engine(ready, self._link, self._counts))
-            await self._link.closed()
+            self._link = link = await WorkerLink.over(ours)
+            if self._stopping.is_set():
+                # Since it was begun, and whoever said so found no process; nothing is in it yet.
+                self._process.kill()
+                return
+            ready = await link.ready()
+            self._on_change(Engine(ready, link, self._counts))
+            await link.closed()
         finally:
-            await _ended(self._process)
+            await _ended(self._process, link)
+
+    async def _started(self) -> tuple[asyncio.subprocess.Process, socket.socket]:
+        """A worker that loads, and our end of its socket.
+
+        Raises:
+            WorkerRefused: this machine has no process or no descriptors left for it.
+        """
+        command = (sys.executable, "-m", "local_engine.serve.compute.worker_process")
+        with contextlib.ExitStack() as ends:
+            try:
+                ours, theirs = map(ends.enter_context, socket_pair())
+                process = await asyncio.create_subprocess_exec(
+                    *command,
+                    str(theirs.fileno()),
+                    stdin=asyncio.subprocess.PIPE,
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,  # Ctrl-C is for us, and we end it in good order.
+                )
+            except OSError as error:
+                raise WorkerRefused(f"no worker process starts: {error.strerror}") from error
+            ends.pop_all()
+        theirs.close()
+        assert process.stdin is not None, "asked for a pipe above"
+        process.stdin.write(msgspec.json.encode(self._options) + b"\n")
+        process.stdin.close()
+        return process, ours
 
 
 async def _ended(process: asyncio.subprocess.Process, link: WorkerLink | None = None) -> None:

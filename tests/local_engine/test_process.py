@@ -122,6 +122,29 @@ def test_a_killed_worker_fails_its_requests_by_name_and_is_replaced() -> None:
         assert "gatewright_engine_time_per_output_token_seconds_count 1.0" in counted
 
 
+def test_a_worker_for_which_nothing_is_left_is_started_as_soon_as_there_is() -> None:
+    """Where a machine is short of something a worker dies first; the next one is as short of it."""
+    with EngineProcess.started("--model", str(DEMO_MODEL)) as process:
+        engine = psutil.Process(process.process.pid)
+        (worker,) = engine.children()
+        permitted = engine.rlimit(psutil.RLIMIT_NOFILE)
+        engine.rlimit(psutil.RLIMIT_NOFILE, (1, permitted[1]))
+        worker.kill()
+        assert process.process.stdout is not None
+        said = map(json.loads, process.process.stdout)
+        events = [(each["event"], each.get("reason", "")) for each in (next(said), next(said))]
+        assert events == [
+            ("engine.worker_lost", ""),
+            ("engine.model_refused", "no worker process starts: Too many open files"),
+        ]
+
+        engine.rlimit(psutil.RLIMIT_NOFILE, permitted)
+        assert "engine.ready" in (each["event"] for each in said)
+        assert "PII is personally identifiable" in (
+            answer_of(process, "x", "gatewright-demo") or ""
+        )
+
+
 def test_a_worker_that_hears_nothing_does_not_keep_the_process_alive() -> None:
     prompt = {"model": "gatewright-demo", "prompt": [300] * 1900, "max_tokens": 2}
     with EngineProcess.started("--model", str(DEMO_MODEL)) as process, ExitStack() as stack:
