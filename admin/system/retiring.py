@@ -8,6 +8,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 from litestar.exceptions import NotFoundException, PermissionDeniedException
@@ -17,7 +18,7 @@ from admin.second_person import ASKED, reason_in
 from gateway.actors import same_person
 from gateway.audit.disk import Disk
 from gateway.audit.last_refusal import LastRefusal
-from gateway.audit.lifelessness import WorkerLives, lock_if_here
+from gateway.audit.lifelessness import WorkerLives, lock_if_here, taken
 from gateway.audit.projecting.projector import ProjectionBroken
 from gateway.audit.second import is_second
 from gateway.audit.writer import SegmentedAuditLog
@@ -238,7 +239,7 @@ class RetirementDesk:
     @asynccontextmanager
     async def _held(self, worker: str) -> AsyncIterator[None]:
         async with self._turn:
-            descriptor = await asyncio.to_thread(lock_if_here, self._directory / worker, worker)
+            descriptor = await taken(partial(lock_if_here, self._directory / worker, worker))
             try:
                 await self._catch_up()
                 yield

@@ -4,14 +4,19 @@ No living worker gives it away, however silent it is. Of one whose segments are 
 can be proved: then somebody's word has to do.
 """
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from gateway.audit.disk import Disk
 from gateway.audit.lying_here import folder_lies_here
 from gateway.audit.segments import LOCK_NAME
 from gateway.errors import RequestInvalid
+
+
+Descriptor = TypeVar("Descriptor", bound=int | None)
 
 
 class WorkerLives(RequestInvalid):
@@ -43,3 +48,25 @@ def held_if_here(folder: Path, worker: str) -> Iterator[None]:
     finally:
         if descriptor is not None:
             Disk().close(descriptor)
+
+
+async def taken(take: Callable[[], Descriptor]) -> Descriptor:
+    """What takes a lock, in a thread; raises what it raises.
+
+    Of a caller who is cancelled meanwhile it is given back as soon as it comes: nothing else would,
+    and its worker could not start before this process has ended.
+    """
+    taking = asyncio.create_task(asyncio.to_thread(take))
+    try:
+        return await asyncio.shield(taking)
+    except asyncio.CancelledError:
+        taking.add_done_callback(_give_back)
+        raise
+
+
+def _give_back(taking: asyncio.Task[Descriptor]) -> None:
+    if taking.cancelled() or taking.exception() is not None:
+        return
+    descriptor = taking.result()
+    if descriptor is not None:
+        Disk().close(descriptor)

@@ -10,6 +10,7 @@ left of them is the intent of each that went on without it, looked for until the
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -17,6 +18,7 @@ from msgspec import Struct
 
 from gateway.audit.disk import Disk
 from gateway.audit.last_refusal import LastRefusal
+from gateway.audit.lifelessness import taken
 from gateway.audit.open_intents import OpenIntents, refused_before
 from gateway.audit.projecting.projection import RETIRED
 from gateway.audit.reckoning import GONE, OpenIntent, end_of, open_intents
@@ -164,7 +166,7 @@ class GoneWorkers:
     async def _end(self, worker: str) -> int:
         folder = self._directory / worker
         try:
-            descriptor = await asyncio.to_thread(Disk().lock, folder / LOCK_NAME)
+            descriptor = await taken(partial(Disk().lock, folder / LOCK_NAME))
         except BlockingIOError:
             self._left.pop(worker, None)
             self._problems.pop(worker, None)
