@@ -64,9 +64,12 @@ class HoldOrder(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ReleaseOrder(Struct, frozen=True, forbid_unknown_fields=True):
-    """A release; refused where somebody else than `asked_by`, empty for nobody, asks for it."""
+    """A release; refused where somebody else than `asked_by`, empty for nobody, asks for it.
 
-    asked_by: str | None = None
+    It has to be said: the same order asks for a release, or makes one that is for good.
+    """
+
+    asked_by: str
 
 
 class RetainedFolder(Struct, frozen=True):
