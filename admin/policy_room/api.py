@@ -256,6 +256,7 @@ def _drafting(room: PolicyRoom) -> list[Any]:
     async def save(request: Asking, organisation: Named, level: Named) -> dict[str, int]:
         place, order = place_of(organisation, level), await body_of(request, TextOrder)
         person = person_of(request)
+        desk.require_writer(person, organisation, place)
         require_standing(order.seen_sha256, await desk.working(place))
         draft = await desk.save(person, organisation, place, order.text, order.revision)
         return {"revision": draft.revision}
@@ -264,6 +265,7 @@ def _drafting(room: PolicyRoom) -> list[Any]:
     async def submit(request: Asking, organisation: Named, level: Named) -> PolicyVersion:
         place, order = place_of(organisation, level), await body_of(request, SubmitOrder)
         person = person_of(request)
+        desk.require_writer(person, organisation, place)
         if await room.reader.drafts.draft(place.name) is None:
             raise NotFoundException
         require_standing(order.seen_sha256, await desk.working(place))
@@ -276,10 +278,12 @@ def _drafting(room: PolicyRoom) -> list[Any]:
     @post(f"{LEVEL}/draft/discard", opt=discards, status_code=NO_CONTENT)
     async def discard(request: Asking, organisation: Named, level: Named) -> None:
         place, order = place_of(organisation, level), await body_of(request, DiscardOrder)
+        person = person_of(request)
+        desk.require_writer(person, organisation, place)
         if await room.reader.drafts.draft(place.name) is None:
             raise NotFoundException
         require_standing(order.seen_sha256, await desk.working(place))
-        await desk.discard(person_of(request), organisation, place, order.revision)
+        await desk.discard(person, organisation, place, order.revision)
 
     return [save, submit, discard]
 

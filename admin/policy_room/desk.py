@@ -112,11 +112,15 @@ class Desk:
         targets = await self._reader.targets()
         return await asyncio.to_thread(check, text, "draft", targets, LABELS)
 
+    def require_writer(self, person: Person, organisation: str, place: Place) -> None:
+        """Before anybody is told which text stands at a level; raises PermissionDeniedException."""
+        _require(person, Permission.POLICIES_EDIT, organisation, place)
+
     async def save(
         self, person: Person, organisation: str, place: Place, text: str, revision: int
     ) -> PolicyDraft:
         """Save a draft; raises DraftChanged when somebody else saved meanwhile."""
-        _require(person, Permission.POLICIES_EDIT, organisation, place)
+        self.require_writer(person, organisation, place)
         text = text.replace("\r\n", "\n")
         base = (await self.working(place)).base
         after = {"level": place.name, "revision": revision + 1, "characters": len(text)}

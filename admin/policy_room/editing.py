@@ -70,6 +70,7 @@ def _code_routes(room: PolicyRoom) -> list[Any]:
     @takes(BASE, Permission.POLICIES_EDIT, "policy.edited")
     async def save(request: Asking, organisation: Named, level: Named) -> Response[Any]:
         place, form = place_of(organisation, level), await form_of(request)
+        desk.require_writer(person_of(request), organisation, place)
         text = form.get("text", "").replace("\r\n", "\n")
         try:
             revision = revision_in(form, await desk.working(place))
@@ -92,6 +93,7 @@ def _code_routes(room: PolicyRoom) -> list[Any]:
     @takes(f"{BASE}/discard", Permission.POLICIES_EDIT, "policy.discarded")
     async def discard(request: Asking, organisation: Named, level: Named) -> Response[Any]:
         place, form = place_of(organisation, level), await form_of(request)
+        desk.require_writer(person_of(request), organisation, place)
         try:
             revision = revision_in(form, await desk.working(place))
             await desk.discard(person_of(request), organisation, place, revision)
@@ -125,6 +127,7 @@ def _card_routes(room: PolicyRoom) -> list[Any]:
     @takes(f"{BASE}/rule", Permission.POLICIES_EDIT, "policy.edited")
     async def keep_card(request: Asking, organisation: Named, level: Named) -> Response[Any]:
         place, form = place_of(organisation, level), await form_of(request)
+        desk.require_writer(person_of(request), organisation, place)
         working = await desk.working(place)
         try:
             rule = cards.rule_from(form.get("section", ""), form)
@@ -148,6 +151,7 @@ def _arranging_routes(room: PolicyRoom) -> list[Any]:
     async def arrange(request: Asking, organisation: Named, level: Named) -> Response[Any]:
         """Move a rule up or down, or take it out."""
         place, form = place_of(organisation, level), await form_of(request)
+        desk.require_writer(person_of(request), organisation, place)
         working = await desk.working(place)
         try:
             revision = _same_revision(form, working)
@@ -176,6 +180,7 @@ def _case_route(room: PolicyRoom) -> Any:
                 text = form["text"].replace("\r\n", "\n")
                 form["text"] = cards.with_case(text, form.get("case", "")).text
                 return await editor_page(room, request, organisation, place, form=form)
+            room.desk.require_writer(person_of(request), organisation, place)
             revision = _same_revision(form, working)
             found = cards.with_case(working.text, form.get("case", ""))
             await room.desk.save(person_of(request), organisation, place, found.text, revision)

@@ -59,6 +59,7 @@ def _submit_routes(room: PolicyRoom) -> list[Any]:
     @takes(f"{BASE}/submit", Permission.POLICIES_EDIT, "policy.drafted")
     async def submit(request: Asking, organisation: Named, level: Named) -> Response[Any]:
         place, form = place_of(organisation, level), await form_of(request)
+        room.desk.require_writer(person_of(request), organisation, place)
         try:
             revision = revision_in(form, await room.desk.working(place))
             reason, guard = form.get("reason", ""), limits_of(form, room.reader.guard)

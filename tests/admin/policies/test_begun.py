@@ -95,3 +95,21 @@ async def test_anothers_draft_of_the_same_number_is_not_saved_over_submitted_or_
         ).decode()
         answer, _ = await wim.send("POST", f"{API}/versions", body=body)
         assert answer.status == 201
+
+
+async def test_who_may_not_write_at_a_level_is_not_told_what_stands_there(
+    listener: Listener,
+) -> None:
+    """A writer of one organisation learned by 409 and 404 what others do at the installation's."""
+    await staff(listener)
+    stale, at = {"revision": f"7.{'0' * 64}"}, f"{HOME.removesuffix('organisation')}installation"
+    order = msgspec.json.encode({"revision": 7, "seen_sha256": "0" * 64}).decode()
+    async with signed_in(listener, WRITER) as wanda:
+        for part in ("edit", "edit/discard", "edit/rule", "edit/rules", "edit/case", "submit"):
+            form = stale | ({"text": TEXT} if part == "edit" else {})
+            answer, _ = await wanda.send("POST", f"{at}/{part}", form)
+            assert answer.status == 403, part
+        for part in ("draft", "draft/discard", "versions"):
+            path = f"{API.removesuffix('organisation')}installation/{part}"
+            answer, _ = await wanda.send("POST", path, body=order)
+            assert answer.status == 403, part
