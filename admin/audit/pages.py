@@ -17,7 +17,6 @@ from admin.services import Services
 from admin.sign_in.pages import READING
 from admin.traffic.asked import Asked, asked_of
 from admin.traffic.pages import zone_of
-from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission
 from gateway.oversight.deeds import OPERATORS
 from gateway.oversight.searching import FIELDS
@@ -66,8 +65,7 @@ def _list_routes(services: Services, room: AuditRoom) -> list[Any]:
     @get(f"{_LIST}/export", opt=needs(Permission.AUDIT_EXPORT))
     async def export(request: Asking, organisation: FromPath[str]) -> Stream:
         asked: Asked = asked_of(request)
-        if asked.wrong is not None:
-            raise RequestInvalid(asked.wrong.message, parameter=asked.wrong.field)
+        asked.require_answerable()
         actor, after = session_of(request).person.name, {"filter": asked.plain}
         await services.deeds.record(actor, "audit.exported", organisation, after=after)
         name = f'attachment; filename="audit-{organisation}.jsonl"'
@@ -80,8 +78,7 @@ def _list_routes(services: Services, room: AuditRoom) -> list[Any]:
     @get("/api/organisations/{organisation:str}/audit/gathered", opt=_READ)
     async def gathered(request: Asking, organisation: FromPath[str]) -> Gathered:
         asked = viewed_of(request)
-        if asked.wrong is not None:
-            raise RequestInvalid(asked.wrong.message, parameter=asked.wrong.field)
+        asked.require_answerable()
         if not asked.view:
             asked = replace(asked, view="who")
         return await room.gathered(organisation, asked, await zone_of(request, services))

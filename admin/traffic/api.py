@@ -18,7 +18,6 @@ from admin.traffic.pages import zone_of
 from admin.traffic.reader import TrafficRoom
 from admin.traffic.story import Story, StoryReader
 from admin.traffic.words import verdict_of
-from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission
 from gateway.store.evidence.proofs import Proof
 from gateway.types import AuditRecord
@@ -61,8 +60,7 @@ def traffic_api_routes(services: Services) -> list[Any]:
     @get(_TRAFFIC, opt=_READ)
     async def list_traffic(request: Asking, organisation: FromPath[str]) -> TrafficPage:
         asked = asked_of(request)
-        if asked.wrong is not None:
-            raise RequestInvalid(asked.wrong.message, parameter=asked.wrong.field)
+        asked.require_answerable()
         page = await room.page(organisation, asked, await zone_of(request, services))
         before = ""
         if page.is_more:

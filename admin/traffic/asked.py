@@ -14,6 +14,7 @@ from gateway.oversight.searching import (
     FILTER_CHARS_MAX,
     Filter,
     FilterInvalid,
+    left_out_in_vain,
     parse,
     render,
     unfindable_in,
@@ -72,6 +73,11 @@ class Asked(Struct, frozen=True):
         return unfindable_in(self.filter)
 
     @property
+    def left_out_in_vain(self) -> list[str]:
+        """The labels that it leaves out and no finding can have."""
+        return left_out_in_vain(self.filter)
+
+    @property
     def labels(self) -> list[str]:
         """What something can be found as."""
         return sorted(LABELS)
@@ -103,6 +109,19 @@ class Asked(Struct, frozen=True):
     def below(self, part: str, **query: str) -> str:
         """The address of something about this list, such as its export."""
         return f"{self.path}/{part}?{urlencode({'q': self.plain} | query)}"
+
+    def require_answerable(self) -> None:
+        """For what has no place for a word beside the rows: an empty file would say "none".
+
+        Raises:
+            RequestInvalid: the filter cannot be read, or asks for a label that no finding has.
+        """
+        if self.wrong is not None:
+            raise RequestInvalid(self.wrong.message, parameter=self.wrong.field)
+        if self.unfindable:
+            known = ", ".join(self.labels)
+            reason = f"Nothing is ever found as “{self.unfindable[0]}”, but as {known}."
+            raise RequestInvalid(reason, parameter=FILTER.name)
 
     def search(self, source: Source, now_us: int, zone: str) -> Search:
         return Search(source, self.filter, now_us, zone)

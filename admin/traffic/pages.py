@@ -68,8 +68,7 @@ def _list_routes(services: Services, room: TrafficRoom) -> list[Any]:
     @get(f"{_LIST}/export", opt=_READ)
     async def export(request: Asking, organisation: FromPath[str]) -> Stream:
         asked, form = asked_of(request), str(request.query_params.get("form", "csv"))
-        if asked.wrong is not None:
-            raise RequestInvalid(asked.wrong.message, parameter=asked.wrong.field)
+        asked.require_answerable()
         if form not in FORMS:
             raise RequestInvalid(f"form: {', '.join(FORMS)}", parameter="form")
         actor, after = session_of(request).person.name, {"filter": asked.plain, "form": form}

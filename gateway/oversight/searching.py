@@ -358,7 +358,7 @@ def timeless(text: str) -> Filter:
             for a label that no finding has.
     """
     found = parse(text).without(*_SPAN)
-    for value in unfindable_in(found)[:1]:
+    for value in (*unfindable_in(found), *left_out_in_vain(found))[:1]:
         known = ", ".join(sorted(LABELS))
         reason = f"nothing is found as “{value}”, but as {known}; -pii:{NONE} is any of them"
         raise FilterInvalid(reason, max(text.upper().find(value), 0), len(value))
@@ -371,10 +371,20 @@ def timeless(text: str) -> Filter:
 
 def unfindable_in(found: Filter) -> list[str]:
     """The labels that a filter asks for and no finding has: that nothing has them says nothing."""
-    asked = (each for term in found.terms if term.field == "pii" for each in term.values)
+    return _had_by_nothing(found, is_negated=False)
+
+
+def left_out_in_vain(found: Filter) -> list[str]:
+    """The labels that a filter leaves out and no finding has: they leave out nothing."""
+    return _had_by_nothing(found, is_negated=True)
+
+
+def _had_by_nothing(found: Filter, *, is_negated: bool) -> list[str]:
+    terms = (each for each in found.terms if each.field == "pii" and each.is_negated is is_negated)
     return [
         value
-        for value in asked
+        for term in terms
+        for value in term.values
         if value != NONE and not any(fnmatchcase(label, value) for label in LABELS)
     ]
 

@@ -185,6 +185,40 @@ async def test_a_list_says_that_nothing_is_found_as_what_it_is_asked_for(
             assert said not in page
 
 
+async def test_leaving_out_what_nothing_is_found_as_is_said_to_leave_out_nothing(
+    world: World, browser: Browser
+) -> None:
+    """The list holds every request, and was said to be of such that no request has."""
+    await world.write(Asked(1, data_class="S3", findings={"UK_NHS": 1}))
+    said = "<code>-pii:HEALTH</code> leaves out nothing"
+    for at in (LIST, "/o/acme/audit"):
+        _, page = await browser.send("GET", f"{at}?q=-pii:health,EMAIL")
+        assert said in page
+        assert "that no request has it" not in page
+        assert "UK_NHS, UK_NINO" in page, "what there is instead"
+        _, page = await browser.send("GET", f"{at}?q=-pii:health+pii:RELIGION")
+        assert said in page
+        assert "Nothing is ever found as <code>RELIGION</code>, whatever" in page
+        _, page = await browser.send("GET", f"{at}?q=-pii:EMAIL")
+        assert "leaves out nothing" not in page
+
+
+async def test_no_file_and_no_program_is_told_none_of_what_is_never_found(
+    world: World, browser: Browser
+) -> None:
+    """An empty file was handed to an auditor as the answer that there is no such request."""
+    await world.write(Asked(1, data_class="S3", findings={"UK_NHS": 1}))
+    await seeding.person(world.listener, "cara", "compliance")
+    await browser.sign_in_as("cara", seeding.PASSWORD)
+    api = "/api/organisations/acme"
+    for at in (f"{LIST}/export", f"{api}/traffic", "/o/acme/audit/export", f"{api}/audit/gathered"):
+        answer, text = await browser.send("GET", f"{at}?q=pii:EMAIL,HEALTH")
+        assert answer.status == 400, at
+        assert "Nothing is ever found as “HEALTH”, but as ADDRESS, AGE" in unescape(text)
+        for known in ("pii:UK_*", "-pii:HEALTH"):
+            assert (await browser.send("GET", f"{at}?q={known}"))[0].status == 200, at
+
+
 async def test_a_list_of_a_month_leads_to_the_pack_that_proves_its_records(world: World) -> None:
     """Who answers an auditor typed the month a second time, on another page."""
     await world.write(Asked(1))
