@@ -71,6 +71,7 @@ class Event(StrEnum):
     RATES_RECOVERED = "rates:recovered"
     CACHE_DEGRADED = "cache:degraded"
     CACHE_RECOVERED = "cache:recovered"
+    POLICY_DOUBTED = "policy:doubted"
     CANARY_WITHDRAWN = "policy:canary_withdrawn"
     CANARY_HALTED = "policy:canary_halted"
     CANARY_WORSE = "policy:canary_worse"

@@ -28,6 +28,7 @@ from gateway.store.engine import open_database, parse_url
 from gateway.store.evidence.numbered_places import require_what_was_numbered
 from gateway.store.right_keys import look_at_keys
 from gateway.store.schema.version import NO_SCHEMA, require_permitted_schema
+from gateway.worker.policy_doubts import doubts_about
 from gateway.worker.pricing import configured_targets, watched_prices
 
 
@@ -64,6 +65,8 @@ def check_config(config_file: Path, *, offline: bool) -> None:
     if not offline:
         asyncio.run(_check_database(settings))
     click.echo(f"policy: {policy.name} ({policy.digest[:12]})")
+    for doubt in doubts_about(settings):
+        click.echo(f"policy: warning: {doubt}")
     for target in configured_targets(settings):
         # What is kept in no file or variable only a worker asks for.
         problem = credential_problem(settings, target.provider)

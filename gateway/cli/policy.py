@@ -22,6 +22,7 @@ from gateway.routing.board import TargetBoard
 from gateway.secrets.credentials import credential_problem
 from gateway.supposing import Supposer, is_body
 from gateway.types import DialectName
+from gateway.worker.policy_doubts import report_among
 from gateway.worker.pricing import configured_targets
 from policies.checking.check import check
 from policies.examples import EXAMPLE_TARGETS, facts_from_example
@@ -53,14 +54,10 @@ def policy() -> None:
 )
 def check_document(file: Path, config_file: Path | None) -> None:
     """Check a document and run its test cases; exit status 1 when anything is wrong."""
-    known: tuple[TargetFacts, ...] = ()
-    headers: list[str] | None = None
     if config_file is not None:
-        settings = load_settings(config_file)
-        targets = configured_targets(settings)
-        headers = [name.replace("-", "_") for name in settings.policy.headers]
-        known = TargetBoard({each.name: each for each in targets}, {}).facts_for(None)
-    report = check(read_text(file), str(file), known, LABELS, headers)
+        report = report_among(load_settings(config_file), read_text(file), str(file))
+    else:
+        report = check(read_text(file), str(file), labels=LABELS)
     click.echo(render_report(report))
     sys.exit(0 if report.is_ok else 1)
 

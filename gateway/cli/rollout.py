@@ -25,10 +25,9 @@ from gateway.configuration.settings import Settings
 from gateway.errors import RequestInvalid
 from gateway.rollout.key_share import KeyShare
 from gateway.rollout.versions import Action, PolicyVersion
-from gateway.routing.board import TargetBoard
 from gateway.store.identity.key_names import KeyNames
 from gateway.store.policies.documents import PolicyStore
-from gateway.worker.pricing import configured_targets
+from gateway.worker.policy_doubts import report_among
 from policies.checking.check import check
 from policies.checking.difference import difference
 from policies.document import canonical_json
@@ -103,11 +102,15 @@ def _guard(limits: tuple[str, ...], usual: GuardRules) -> GuardRules | None:
 
 
 def checked(text: str, name: str, settings: Settings) -> PolicyDocument:
-    """A document that passed everything; anything else is refused with all that is wrong."""
-    targets = {target.name: target for target in configured_targets(settings)}
-    report = check(text, name, TargetBoard(targets, {}).facts_for(None))
+    """A document that passed everything; anything else is refused with all that is wrong.
+
+    What its author cannot have meant goes to standard error: the next step acts on it.
+    """
+    report = report_among(settings, text, name)
     if report.document is None or not report.is_ok:
         raise Refused(render_report(report))
+    for problem in report.warnings:
+        click.echo(f"{name}: warning: {problem}", err=True)
     return report.document
 
 

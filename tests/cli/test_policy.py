@@ -28,6 +28,26 @@ name = "tools are denied"
 facts = { has_tools = true }
 expect = { effect = "deny", refusal = "denied" }
 """
+DOUBTFUL = """
+name = "doubtful"
+version = 1
+[[constraints]]
+name = "no-health"
+when = '"HEALTH" in findings or headers["x_team"] == "law"'
+deny = "health data stays where it is"
+[[constraints]]
+name = "no-tools"
+when = 'has_tools'
+deny = "tools are not approved yet"
+[[tests]]
+name = "tools are denied"
+facts = { has_tools = true }
+expect = { effect = "deny" }
+"""
+DOUBTS = (
+    "warning: line 6, column 1: constraints[0].when (rule 'no-health'): nothing is ever found as",
+    "(rule 'no-health'): always empty: policy.headers does not list 'x_team'",
+)
 
 
 def _explain(operator: Operator, request: object, *more: str | Path) -> Ended:
@@ -390,3 +410,25 @@ def test_documents_that_decide_the_same_are_not_called_the_same(newcomer: Operat
     assert newcomer.types("policy", "diff", SHIPPED, SHIPPED).output == "no difference\n"
     told = newcomer.types("policy", "diff", SHIPPED, other).output
     assert told == "both decide the same; other words differ\n"
+
+
+def test_whatever_takes_a_document_says_what_the_check_warns_of(operator: Operator) -> None:
+    """A rule that can never hold went live without a word, by the command that is for it."""
+    file = _written(operator, DOUBTFUL)
+    checked = operator.config("policy", "check", file)
+    drafted = operator.config("policy", "draft", file, "--by", "ada")
+    text = operator.config_file.read_text()
+    operator.config_file.write_text(text.replace("[policy]\n", f'[policy]\nfile = "{file.name}"\n'))
+    configured = operator.config("config", "check")
+
+    for said in (checked.output, drafted.errors, configured.output):
+        assert all(doubt in said for doubt in DOUBTS), said
+    assert (drafted.status, configured.status) == (0, 0)
+    assert json.loads(drafted.output)["state"] == "draft", "programs read it as before"
+
+
+def test_the_shipped_document_is_drafted_and_configured_without_a_warning(
+    operator: Operator,
+) -> None:
+    assert operator.config("policy", "draft", SHIPPED, "--by", "ada").errors == ""
+    assert "warning" not in operator.config("config", "check").output

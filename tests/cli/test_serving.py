@@ -15,6 +15,7 @@ import pytest
 
 from tests.certificates import Authority
 from tests.cli.operator import Operator
+from tests.cli.test_policy import DOUBTFUL
 from tests.free_ports import free_port
 
 
@@ -301,3 +302,28 @@ async def test_a_request_that_is_cut_off_at_the_end_is_no_defect_in_the_log(
     lines = [json.loads(line) for line in errors.splitlines()]
     said = [line["reason"] for line in lines if line["event"] == "server:said"]
     assert said == ["Cancel 1 running task(s), timeout graceful shutdown exceeded"]
+
+
+async def test_a_start_says_what_its_document_cannot_have_meant_and_serves(
+    operator: Operator,
+) -> None:
+    file = operator.folder / "doubtful.toml"
+    file.write_text(DOUBTFUL)
+    text = f'{CONFIG.format(port=0)}\n[policy]\nfile = "{file.name}"\n'
+    operator.config_file.write_text(text)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway", "serve", "--config", str(operator.config_file)),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert process.stderr is not None
+        said = [json.loads(await process.stderr.readline()) for _ in range(3)]
+    finally:
+        process.kill()
+        await process.communicate()
+
+    events = [line["event"] for line in said]
+    assert sorted(events) == ["policy:doubted", "policy:doubted", "process:started"]
+    reasons = " ".join(line.get("reason", "") for line in said)
+    assert "nothing is ever found as 'HEALTH'" in reasons
+    assert "policy.headers does not list 'x_team'" in reasons
