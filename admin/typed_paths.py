@@ -9,6 +9,7 @@ from litestar.response import Redirect
 
 from admin.access import needs, session_of
 from admin.asking import Asking
+from admin.first_run.pages import PATH
 from admin.rail import ROOMS, Screen
 from admin.services import Services
 from admin.sign_in.pages import READING, SEE_OTHER
@@ -38,11 +39,15 @@ def _leading(services: Services, path: str, screen: Screen) -> Any:
     async def lead(request: Asking) -> Response[Any]:
         person = session_of(request).person
         query = request.scope["query_string"].decode("latin-1")
+        organisations = sorted(await services.people.organisations())
         ways = {
             name: f"/o/{quote(name)}{path}{'?' if query else ''}{query}"
-            for name in sorted(await services.people.organisations())
+            for name in organisations
             if allows(person, screen.needs, name)
         }
+        if not ways and not organisations and allows(person, screen.needs):
+            # On the first day there is none: the page that makes one says what comes before this.
+            return Redirect(PATH, status_code=SEE_OTHER)
         if not ways:
             raise NotFoundException
         if len(ways) == 1:

@@ -39,6 +39,16 @@ async def test_whoever_has_several_organisations_is_asked_which(
         assert "No role of yours opens this page." in page
 
 
+async def test_before_there_is_an_organisation_a_typed_path_leads_to_the_first_steps(
+    browser: Browser,
+) -> None:
+    """The first person was told on every page of the manual that there is no such page."""
+    await browser.sign_in()
+    for path in ("/keys", "/costs", "/traffic?q=class:S3", "/policies"):
+        answer, _ = await browser.send("GET", path)
+        assert (answer.status, answer.headers["location"]) == (303, "/first-run"), path
+
+
 async def test_a_path_without_an_organisation_wants_a_sign_in_first(browser: Browser) -> None:
     answer, _ = await browser.send("GET", "/traffic")
     assert (answer.status, answer.headers["location"]) == (303, "/sign-in?to=%2Ftraffic")
