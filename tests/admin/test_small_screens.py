@@ -112,6 +112,9 @@ async def test_what_somebody_is_called_breaks_between_words_on_a_phone(listener:
         assert [w[0] for w in await seen.page.evaluate(WORDS)].count("Maximiliane") == 1
 
 
+PUSHED = """[...document.querySelectorAll('.scroll')].filter(
+  (each) => each.scrollWidth > each.clientWidth + 1).map((each) => each.ariaLabel)"""
+"""The tables that are wider than their place: what they say last is pushed out of sight."""
 HEIGHTS = """(label) => {
   const box = document.querySelector(`.scroll[aria-label="${label}"]`);
   const edge = box.getBoundingClientRect().right;
@@ -141,4 +144,18 @@ async def test_what_begins_beyond_the_edge_of_a_small_screen_makes_no_row_higher
         heights = await seen.page.evaluate(HEIGHTS, "Targets")
         assert any(beyond for _, beyond in heights), "nothing is beyond the edge"
         assert [beyond <= in_sight + 1 for in_sight, beyond in heights] == [True] * len(heights)
+        assert await seen.faults() == []
+
+
+async def test_why_a_request_goes_where_is_read_on_a_phone_without_pushing_a_table(
+    listener: Listener,
+) -> None:
+    """The condition that held, and what speaks against a target, began beyond the edge."""
+    await issue(listener, "an assistant")
+    await person(listener, "wanda", "policy_editor")
+    async with window(listener, width=390) as seen:
+        await seen.sign_in("wanda", PASSWORD)
+        await seen.open("/o/acme/policies/simulator?fact.data_class=S3")
+        assert await seen.page.locator("[aria-label=Targets] tbody tr").count() > 0
+        assert await seen.page.evaluate(PUSHED) == []
         assert await seen.faults() == []
