@@ -134,6 +134,21 @@ async def test_the_link_fills_its_code_in_and_leaves_no_trace_in_the_address(
         assert seen.problems == []
 
 
+async def test_a_second_link_in_the_tab_of_an_ended_one_fills_in_its_own_code(
+    listener: Listener,
+) -> None:
+    """Only what stands behind the # changes then: its code stayed in the address, and unread."""
+    code = await code_of(listener)
+    async with window(listener) as seen:
+        page = seen.page
+        await seen.open("/setup#ended")
+        await come_true(page, "document.getElementById('field-code').value === 'ended'")
+        await page.evaluate("(code) => location.assign(`#${code}`)", code)
+        await come_true(page, f"document.getElementById('field-code').value === '{code}'")
+        assert "#" not in page.url
+        assert seen.problems == []
+
+
 async def test_who_is_there_already_is_sent_to_the_sign_in(
     listener: Listener, browser: Browser
 ) -> None:
