@@ -43,6 +43,8 @@ class RequestStory(Struct, frozen=True):
 
     request_id: str
     verdict: str
+    meaning: str
+    """Of what was not answered: what its error means, and what helps; else empty."""
     reason: str
     route: str
     intent: AuditRecord | None
@@ -94,6 +96,7 @@ def _told(story: Story) -> RequestStory:
     return RequestStory(
         story.request_id,
         verdict.sentence,
+        verdict.meaning,
         verdict.reason,
         story.route,
         story.intent,

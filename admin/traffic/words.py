@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from admin.preferences import Preferences
+from admin.traffic.error_words import meaning_of
 from admin.traffic.story import Story
 
 
@@ -12,6 +13,8 @@ class Verdict(Struct, frozen=True):
     kind: str
     sentence: str
     reason: str
+    meaning: str = ""
+    """Of what was not answered: what its error means, and what helps."""
 
 
 def verdict_of(story: Story, way: Preferences) -> Verdict:
@@ -28,8 +31,12 @@ def verdict_of(story: Story, way: Preferences) -> Verdict:
         )
     took = way.span(record.duration_us)
     if record.status == "refused":
-        said = f"Refused after {took} with HTTP {record.http_status}: nothing was sent anywhere."
-        return Verdict("refused", said, reason)
+        named = f"“{record.error or 'unknown'}” (HTTP {record.http_status})"
+        said = f"Refused after {took} with {named}: nothing was sent anywhere."
+        # Of what policy let through the decision says where it was sent, which it was not.
+        was_let_through = story.explanation and story.explanation.decision.effect == "allow"
+        why = "" if was_let_through else reason
+        return Verdict("refused", said, why, meaning_of(record.error))
     where = f"{record.target} ({record.jurisdiction})" if record.target else "no target"
     cost = way.money(record.cost_microusd)
     if record.status == "ok" and "cache_of" in record.detail:
@@ -45,7 +52,7 @@ def verdict_of(story: Story, way: Preferences) -> Verdict:
     word = "Broke off" if record.status == "incomplete" else "Failed"
     error = record.error or "unknown"
     said = f"{word} after {took} and {attempts} with “{error}” (HTTP {record.http_status})."
-    return Verdict("bad", said, reason)
+    return Verdict("bad", said, reason, meaning_of(error))
 
 
 def findings_sent_as(story: Story) -> str:

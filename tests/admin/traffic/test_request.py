@@ -4,6 +4,7 @@ import html
 import json
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from msgspec.structs import replace
 from admin.overview.health import is_failure
 from admin.preferences import Preferences
 from admin.traffic.bill import bill_of
+from admin.traffic.error_words import MEANINGS, meaning_of
 from admin.traffic.story import Story, bars_of
 from admin.traffic.words import verdict_of
 from gateway.audit.proving import offline
+from gateway.errors import GatewrightError, StartupRefused
 from gateway.money.catalogue import cost
 from gateway.price import Price
 from gateway.store.money.price_files import PriceFiles, PriceOrder, put_in_force
@@ -420,3 +423,33 @@ async def test_a_request_says_how_what_was_found_in_it_was_sent(
     assert "kept with findings blackened" in pages[3]
     _, peek = await browser.send("GET", f"{LIST}/{ids[3]}", hx_request="true", hx_target="a#peek")
     assert "sent as surrogates" in peek
+
+
+def _codes(kind: type[GatewrightError] = GatewrightError) -> Iterator[str]:
+    yield kind.code
+    for each in kind.__subclasses__():
+        yield from () if issubclass(each, StartupRefused) else _codes(each)
+
+
+def test_every_error_of_the_api_is_said_in_words_that_help() -> None:
+    of_admin_alone = {"conflict", "permission_denied"}
+    assert set(MEANINGS) == {*_codes()} - of_admin_alone
+    assert [said for said in MEANINGS.values() if not said.endswith(".")] == []
+    assert meaning_of("") == meaning_of("a vendor's own") == ""
+
+
+async def test_a_refusal_says_which_error_it_was_and_not_that_it_was_sent(
+    world: World, browser: Browser
+) -> None:
+    """Of 429 nobody saw whether to wait or to raise a budget, and it was said to be sent."""
+    quota = {"http_status": 429, "error": "insufficient_quota"}
+    ids = await world.write(Asked(1, status="refused", outcome=quota))
+    _, page = await browser.send("GET", f"{LIST}/{ids[0]}")
+    verdict = page[page.index("Refused after") :].partition("</div>")[0]
+    assert "with “insufficient_quota” (HTTP 429): nothing was sent anywhere." in verdict
+    assert "did not fit into a budget" in verdict
+    assert "Sent to" not in verdict
+    _, text = await browser.send("GET", f"/api/organisations/acme/traffic/{ids[0]}")
+    told = json.loads(text)
+    assert told["meaning"] == MEANINGS["insufficient_quota"]
+    assert told["reason"] == ""
