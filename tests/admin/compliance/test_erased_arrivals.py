@@ -64,6 +64,7 @@ async def test_an_end_users_certificate_is_not_complete_before_it_was_looked_at(
             file = await writer.finish("a.jsonl", clock.utc_us() + 10**12)
             log = MemoryAuditLog()
             await log.start()
+            clock.advance(1)
             await LateArrivals(settings, database, log, clock).tend()
             _, page = await cora.send("GET", one)
             told = msgspec.json.decode(await certificate(cora, one))
@@ -128,6 +129,7 @@ class Beside:
     async def tend(self) -> None:
         log = MemoryAuditLog()
         await log.start()
+        self.clock.advance(1)  # After it was agreed to.
         await LateArrivals(self.listener.settings, self.database, log, self.clock).tend()
 
 
