@@ -14,11 +14,14 @@ from classifiers.pii import validators
 
 
 FIELDS: Final = frozenset(
-    {"id", "call_id", "tool_call_id", "tool_use_id", "previous_response_id", "prompt_cache_key"}
+    {
+        *("id", "call_id", "tool_call_id", "tool_use_id", "previous_response_id"),
+        *("conversation", "prompt_cache_key"),
+    }
 )
 
 _NAME: Final = re.compile(
-    r"(?:toolu|srvtoolu|mcptoolu|call|chatcmpl-tool|fc|fco|ctc|ctco|rs|msg|resp|item|ws|fs|ci|mcp|mcpr|ses)"
+    r"(?:toolu|srvtoolu|mcptoolu|call|chatcmpl-tool|fc|fco|ctc|ctco|rs|msg|resp|conv|item|ws|fs|ci|mcp|mcpr|ses)"
     r"[_-](?=[0-9_-]*[A-Za-z])(?P<random>[A-Za-z0-9]{1,64})(?:_[0-9]{1,4})?"
 )
 _LONG_NUMBER: Final = re.compile(r"[0-9]{11}")
