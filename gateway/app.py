@@ -9,8 +9,8 @@ from contextlib import AsyncExitStack
 from functools import cached_property
 
 from gateway.api.application import Application, build_application
+from gateway.api.conversations import kept_routes
 from gateway.api.front import Front
-from gateway.api.responses import response_routes
 from gateway.assembly.configured_policy import load_policy
 from gateway.assembly.endpoints import ENDPOINTS, make_doors
 from gateway.assembly.places import Rotation, make_alerting, make_cache, make_callers, make_rates
@@ -138,12 +138,11 @@ class DataPlane:
 
     def application(self) -> Application:
         """The ASGI application of this worker's listener."""
-        counting = Counting(
-            self._stages(), providers=self._providers, calibration=self._calibration
-        )
+        counts = Counting(self._stages(), providers=self._providers, calibration=self._calibration)
+        pipeline = Pipeline(self._stages())
         doors = make_doors(
-            Pipeline(self._stages()),
-            counting,
+            pipeline,
+            counts,
             snapshots=self.snapshots,
             clock=self._clock,
             metrics=self.metrics,
@@ -162,8 +161,9 @@ class DataPlane:
             archive=self._archive,
             callers=self._callers,
         )
-        more_routes = [*response_routes(front, self._threads), *self._batches.routes(front)]
-        return build_application(doors, front, more_routes, [self.start], [self.close])
+        kept = kept_routes(front, self._threads, pipeline.intake, self._settings.limits)
+        routes = [*kept, *self._batches.routes(front)]
+        return build_application(doors, front, routes, [self.start], [self.close])
 
     def budget_left(self, accounts: tuple[str, ...]) -> int | None:
         """Micro-dollars left on the tightest of these accounts, as this worker knows it."""

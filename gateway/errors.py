@@ -10,6 +10,9 @@ GatewrightError
 │   ├── ResponseUnknown         404  no kept response of this project has this id
 │   ├── FileUnknown             404  no file of this project has this id
 │   ├── BatchUnknown            404  no batch of this project has this id
+│   ├── ConversationUnknown     404  no conversation of this project has this id
+│   ├── ItemUnknown             404  no item of this conversation has this id
+│   ├── ConversationLocked      409  another request is being answered with it
 │   ├── PreviousResponseUnknown 400  likewise, where a request wants to continue it
 │   ├── ContextTooLong          400
 │   ├── ChangedMeanwhile        409  it is not any more what whoever acts has seen: nothing was done
@@ -135,6 +138,24 @@ class FileUnknown(RequestInvalid):
 class BatchUnknown(RequestInvalid):
     status = 404
     code = "batch_not_found"
+
+
+class ConversationUnknown(RequestInvalid):
+    status = 404
+    code = "conversation_not_found"
+
+
+class ItemUnknown(RequestInvalid):
+    status = 404
+    code = "item_not_found"
+
+
+class ConversationLocked(RequestInvalid):
+    """Retried by OpenAI's own clients, so that turns come one after the other."""
+
+    status = 409
+    code = "conversation_locked"
+    retryable = True
 
 
 class PreviousResponseUnknown(RequestInvalid):

@@ -23,7 +23,9 @@ from gateway.dispatch.dispatcher import Dispatcher
 from gateway.errors import (
     ClientGone,
     ClosedByPolicy,
+    FeatureUnsupported,
     GatewrightError,
+    PolicyDenied,
     Unauthenticated,
     WorkerStopped,
 )
@@ -227,6 +229,38 @@ class Intake:
             subject=record.subject,
             output=self._inspector.output_scan(request, obligations.scan_output),
         )
+
+    async def weigh(self, arrival: Arrival, principal: Principal, raw: bytes) -> str:
+        """The data class of what is to be kept beside requests, if policy lets all of it be kept.
+
+        `raw` is the request that would ask it: nothing is sent, set aside, or recorded.
+
+        Raises:
+            GatewrightError: nobody may be asked it.
+            PolicyDenied: it would not be kept whole of a request.
+        """
+        await self._turns
+        request = arrival.dialect.decode_request(raw, arrival.request_id, arrival.headers)
+        if request.thread is not None and request.thread.references:
+            reason = "Send the item itself, and not its name"
+            raise FeatureUnsupported(f"input: {reason} (rule 56).", parameter="input")
+        check_destinations(request, self._requests)
+        check_bounds(request, self._limits)
+        snapshot, organisation = arrival.snapshot, principal.organisation
+        governing = snapshot.policies.governing(principal)
+        governed = governing.document_for(principal)
+        reads = governing.facts_read(governed)
+        inspection = await self._inspector.inspect(request, organisation, reads, principal.key_id)
+        facts = planning.gather(
+            *(request, principal, inspection, self._ledger.left_microusd(principal.accounts)),
+            self.clock.utc_us(),
+            snapshot.board,
+            headers=planning.visible_headers(arrival.headers, snapshot.policies.visible_headers),
+        )
+        ruling = planning.rule(governed, facts, request, snapshot.board, self._limits)
+        if ruling.plan.audit_content != "encrypted":
+            raise PolicyDenied("Policy does not let this be kept (`audit_content`).")
+        return inspection.data_class
 
     def _ruling(self, asked: Asked, left_microusd: int | None, now_us: int) -> planning.Ruling:
         """What policy says of it now."""

@@ -74,9 +74,13 @@ class Pipeline:
         Raises:
             GatewrightError: the answer is an error; its outcome has been recorded.
         """
-        passage = await self.intake.let_through(arrival, read_body)
-        is_stream = passage.request.stream
-        return await (self._stream(passage, begin) if is_stream else self._complete(passage))
+        try:
+            passage = await self.intake.let_through(arrival, read_body)
+            is_stream = passage.request.stream
+            return await (self._stream(passage, begin) if is_stream else self._complete(passage))
+        except BaseException:
+            await self._threads.let_go(arrival.request_id)
+            raise
 
     def _complete(self, passage: Passage) -> Awaitable[WholeAnswer]:
         attempts = AttemptLog()
@@ -155,6 +159,7 @@ class Pipeline:
             if not pings.have_begun:
                 error.evidence = answer_headers(passage, None, concluded=concluded)
                 raise
+            await self._threads.let_go(passage.request.request_id)
             return StreamedAnswer({}, partial(fail_late, passage, error))
         except BaseException as error:
             pings.cancel()
@@ -171,7 +176,10 @@ class Pipeline:
         )
         headers = answer_headers(passage, live.candidate.target, live.dropped)
         headers |= cap_headers(passage, live.candidate)
-        return StreamedAnswer({**headers, **attempts.told}, relay.run)
+        run = relay.run
+        if passage.request.thread is not None:
+            run = partial(self._threads.letting_go, passage.request.request_id, run)
+        return StreamedAnswer({**headers, **attempts.told}, run)
 
     async def _break_off(
         self, passage: Passage, attempts: AttemptLog, error: BaseException

@@ -68,7 +68,7 @@ class Supposer:
         dialect = dialect or dialect_of(tree, targets)
         request = DIALECTS[dialect].decode_request(body, "req_supposed")
         thread = request.thread
-        if thread is not None and (thread.previous_id or thread.references):
+        if thread is not None and thread.goes_on:
             raise RequestInvalid("what it goes on from is not at hand", parameter="input")
         inspection = await self._inspector.inspect(request, asker.organisation, INJECTION_FACTS)
         facts = planning.gather(request, asker, inspection, None, self._clock.utc_us(), NOTHING)

@@ -95,6 +95,7 @@ class Event(StrEnum):
     AUDIT_NOT_RECKONED = "audit:not_reckoned"
     RESPONSE_NOT_KEPT = "response:not_kept"
     RESPONSES_LET_GO = "response:let_go"
+    CONVERSATION_NOT_KEPT = "conversation:not_kept"
     BATCH_ENDED = "batch:ended"
     BATCH_STOPPED = "batch:stopped"
     BATCH_FAILED = "batch:failed"

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from gateway.price import Price
 from gateway.recorded_facts import RecordedFacts
+from gateway.thread import Thread
 
 
 Conversing = Literal["openai_chat", "anthropic_messages", "openai_responses"]
@@ -29,20 +30,6 @@ FORMATS = ("response_format", "text.format", "output_config.format", "output_for
 EVENT_END = b"\n\n"
 """The closing blank line of a server-sent event whose lines end with LF."""
 OutcomeStatus = Literal["ok", "refused", "failed", "incomplete", "cancelled"]
-
-
-class Thread(Struct, frozen=True):
-    """How a request hangs together with answers that are kept here, and only here."""
-
-    previous_id: str = ""
-    """The kept answer that it continues; empty for none."""
-    keeps: bool = False
-    """Whether the answer is kept, so that a later request may continue it."""
-    answer_id: str = ""
-    """The id under which it will be kept."""
-    data_class: str = "S0"
-    """The most sensitive class that the thread has had; the request's own is never lower."""
-    references: tuple[str, ...] = ()  # Items of kept answers that were named in their place.
 
 
 class ChatRequest(Struct, frozen=True):

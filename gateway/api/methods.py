@@ -39,7 +39,7 @@ class Methods:
 _VERSION = "/v1"
 _SLASHES = re.compile("//+")
 _UNSERVED = re.compile(
-    r"(?:/openai)?/v1/(?:assistants|audio|classify|containers|conversations|evals|fine_tuning|images"
+    r"(?:/openai)?/v1/(?:assistants|audio|classify|containers|evals|fine_tuning|images"
     r"|moderations|ocr|realtime|rerank|score|skills|threads|uploads|vector_stores|videos)(?:/.*)?"
 )
 """Endpoints of vendors and engines that clients know and that are not here."""

@@ -9,6 +9,7 @@ from litestar.params import FromPath
 from litestar.status_codes import HTTP_200_OK
 
 from gateway.api.front import Front
+from gateway.continuing.items import in_parts
 from gateway.continuing.threads import Threads
 from gateway.dialects.loss import unsupported
 from gateway.errors import FeatureUnsupported
@@ -46,7 +47,7 @@ def response_routes(front: Front, threads: Threads) -> list[HTTPRouteHandler]:
 def _listing(answer_id: str, items: bytes) -> bytes:
     """The items with a name each, since clients page by it."""
     listed = [
-        {"id": f"item_{answer_id.removeprefix('resp_')}_{index}"} | _in_parts(item)
+        {"id": f"item_{answer_id.removeprefix('resp_')}_{index}"} | in_parts(item)
         for index, item in enumerate(msgspec.json.decode(items, type=list[dict[str, Any]]))
     ]
     names = [item["id"] for item in listed]
@@ -59,14 +60,3 @@ def _listing(answer_id: str, items: bytes) -> bytes:
             "last_id": names[-1] if names else None,
         }
     )
-
-
-def _in_parts(item: dict[str, Any]) -> dict[str, Any]:
-    """A message whose text was sent bare, with its text in a part: clients read it there."""
-    text = item.get("content")
-    if item.get("type", "message") != "message" or not isinstance(text, str):
-        return item
-    part: dict[str, Any] = {"type": "input_text", "text": text}
-    if item.get("role") == "assistant":
-        part = {"type": "output_text", "text": text, "annotations": []}
-    return {"type": "message", "status": "completed", **item, "content": [part]}

@@ -10,6 +10,7 @@ from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
 from gateway.configuration.kinds import OF_WAYS_OUT, kind_of
 from gateway.configuration.settings import ProviderSettings, Settings
+from gateway.continuing.conversing import Conversations
 from gateway.continuing.threads import Threads
 from gateway.errors import ConfigurationInvalid
 from gateway.ports import AuditLog, Provider
@@ -27,6 +28,7 @@ from gateway.providers.registry import (
 )
 from gateway.secrets.credentials import master_key, provider_credential
 from gateway.secrets.secret import Secret
+from gateway.store.conversations import DatabaseConversations
 from gateway.store.custody.folder_erasures import FolderErasures
 from gateway.store.engine import Database
 from gateway.store.evidence.integration import Integration
@@ -242,8 +244,11 @@ def provider_config(
 
 def make_threads(settings: Settings, database: Database, clock: Clock) -> Threads:
     """What callers may continue, kept in the database."""
-    answers = DatabaseAnswers(database, master_key(settings))
-    return Threads(answers, clock, settings.responses, settings.limits)
+    master, limits = master_key(settings), settings.limits
+    kept = DatabaseConversations(database, master)
+    conversations = Conversations(kept, clock, settings.responses, limits)
+    answers = DatabaseAnswers(database, master)
+    return Threads(answers, clock, settings.responses, limits, conversations)
 
 
 def visible_headers(settings: Settings) -> dict[bytes, str]:

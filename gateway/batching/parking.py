@@ -13,6 +13,7 @@ from gateway.caching.response_cache import granted
 from gateway.passage import Arrival, Errand, Passage
 from gateway.ports import UpstreamBody, UpstreamCall
 from gateway.routing.planning import Ruling
+from gateway.thread import Thread
 from gateway.types import (
     ChatRequest,
     DialectName,
@@ -21,7 +22,6 @@ from gateway.types import (
     Principal,
     Receipt,
     Reservation,
-    Thread,
 )
 from policies.decision import Decision
 from policies.facts import Facts
@@ -159,7 +159,7 @@ def may_wait(request: ChatRequest, principal: Principal, ruling: Ruling, arrival
         or plan.audit_content != "encrypted"
         or plan.candidates[0].target.in_house
         or price.batch_percent >= PERCENT
-        or (thread is not None and (thread.previous_id or thread.references))
+        or (thread is not None and thread.goes_on)
         or request.tree.get("service_tier") not in PLAIN_TIERS
         or request.tree.get("speed") is not None
         or granted(policies, principal, ruling).keeps_s

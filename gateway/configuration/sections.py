@@ -51,7 +51,11 @@ class ResponsesSettings(Struct, frozen=True, forbid_unknown_fields=True):
     keep_days: int = 30
     """0 keeps none; requests that want to continue one are then refused."""
     project_bytes_max: int = 1024 * 1024 * 1024
-    """What those of one project may take; beyond that the oldest go."""
+    """What those of one project may take, with its conversations; beyond that the oldest go."""
+    conversation_keep_days: int = 30
+    """Since a conversation was changed lastly; 0 keeps none."""
+    conversations_max: int = 10_000
+    """So many of one project; more are refused."""
 
 
 class SecretReference(Struct, frozen=True, forbid_unknown_fields=True):

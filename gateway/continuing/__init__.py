@@ -1,1 +1,1 @@
-"""Answers that a caller may continue: kept here, for its project."""
+"""Answers and conversations that a caller may continue: kept here, for its project."""

@@ -6,10 +6,9 @@ makes it as sensitive as that for ever.
 """
 
 import asyncio
-import re
 import secrets
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 import msgspec
 from msgspec import structs
@@ -18,18 +17,33 @@ from gateway.admission.bounds import check_values
 from gateway.clock import DAY_US, Clock, UnhurriedClock
 from gateway.configuration.sections import ResponsesSettings
 from gateway.configuration.settings import Limits
+from gateway.continuing.conversing import Conversations, said
+from gateway.continuing.items import (
+    FIELDS,
+    LIST,
+    Fields,
+    as_input,
+    input_items,
+    named_items,
+    output_items,
+    refused,
+    with_before,
+    with_items,
+)
 from gateway.continuing.kept_answers import AnswerStore, KeptAnswer
 from gateway.errors import (
     BodyTooLarge,
-    FeatureUnsupported,
     PreviousResponseUnknown,
     ResponseUnknown,
     Unavailable,
 )
+from gateway.money.budgets import end_user_reference
+from gateway.pacing.pings import Direct, Write
 from gateway.passage import Arrival, Passage
 from gateway.projects import Project, project_of
 from gateway.telemetry import Event, logger
-from gateway.types import ChatRequest, Inspection, Principal, Thread
+from gateway.thread import Thread
+from gateway.types import ChatRequest, Inspection, Principal
 
 
 ID_BYTES = 24
@@ -39,21 +53,11 @@ ID_BYTES = 24
 REFERENCES_MAX = 500
 """Each may lie in an answer of its own, which is opened with its whole history."""
 
-ITEMS_NAMED_MAX = 256
-"""Of one answer; what a broken upstream lists beyond that is kept and cannot be named."""
-
 LOOKS = 16
 """How often it is looked, at least, while a project keeps as much as it may."""
 
-Fields = dict[str, msgspec.Raw]
-_FIELDS = msgspec.json.Decoder(Fields)
-_LIST = msgspec.json.Decoder(list[msgspec.Raw])
-_TEXT = msgspec.json.Decoder(str)
-_ITEMS = msgspec.json.Decoder(list[Fields])
-_OF_OUTPUT_ONLY = ("id", "status", "logprobs")
-_REFERENCE = msgspec.Raw(b'"item_reference"')
-_NAME = re.compile(r"[\w.:-]{1,128}", re.ASCII)
-"""What can be an item's id; the index holds nothing else that an upstream may have written."""
+
+Relay = Callable[[Write, Direct], Awaitable[bool]]
 
 
 class Threads:
@@ -65,6 +69,7 @@ class Threads:
         clock: Clock,
         settings: ResponsesSettings,
         limits: Limits,
+        conversations: Conversations,
         random_hex: Callable[[int], str] = secrets.token_hex,
     ) -> None:
         self._store = store
@@ -76,6 +81,8 @@ class Threads:
         self._kept_bytes: Counter[Project] = Counter()
         """Of each project what this worker kept since it looked whether that is too much."""
         self.wake = asyncio.Event()
+        self.conversations = conversations
+        conversations.kept = self._note_kept
         self._random_hex = random_hex
         self._log = logger()
 
@@ -85,11 +92,14 @@ class Threads:
         """The request with all that was said before, and the name its answer will have.
 
         Raises:
-            PreviousResponseUnknown: this project has no such answer, or has it no more.
+            PreviousResponseUnknown, ConversationUnknown: this project has no such thing, or has it
+                no more.
+            ConversationLocked: another request is being answered with it.
+            FeatureUnsupported: a line of a batch names one; lines are answered in no order.
             BodyTooLarge, RequestInvalid: with its history it is more than any request may be.
         """
         asked = request.thread or Thread()
-        raw, data_class = request.raw, "S0"
+        raw, data_class, history = request.raw, "S0", 0
         keeps = asked.keeps and self._keep_us > 0
         answer_id = f"resp_{self._random_hex(ID_BYTES)}" if keeps else ""
         if asked.references:
@@ -102,13 +112,30 @@ class Threads:
                 raise PreviousResponseUnknown(
                     "There is no such previous response.", parameter="previous_response_id"
                 )
-            raw, data_class = _with_history(raw, kept), max(data_class, kept.data_class)
+            raw, data_class = with_before(raw, _history(kept)), max(data_class, kept.data_class)
+        adds = asked.keeps and bool(asked.conversation_id) and self.conversations.are_kept
+        if asked.conversation_id:
+            if arrival.errand is not None:
+                raise refused("conversation", "Lines of a batch are answered in no order")
+            found = await self.conversations.begin(
+                request.request_id, project_of(principal), asked.conversation_id, takes=adds
+            )
+            data_class = max(data_class, found.data_class)
+            if items := said(found):
+                raw, history = with_before(raw, items), len(items)
         if raw is not request.raw:
             if len(raw) > self._body_bytes_max:
                 raise BodyTooLarge("The request is too long together with its history.")
             check_values(raw, self._values_max)
             request = arrival.dialect.decode_request(raw, request.request_id, arrival.headers)
-        thread = Thread(asked.previous_id, keeps, answer_id, data_class, asked.references)
+        thread = structs.replace(
+            asked,
+            keeps=keeps,
+            answer_id=answer_id,
+            data_class=data_class,
+            adds=adds,
+            history=history,
+        )
         return structs.replace(request, thread=thread)
 
     async def _spelled_out(self, project: Project, request: ChatRequest) -> tuple[bytes, str]:
@@ -120,7 +147,7 @@ class Threads:
         assert request.thread is not None
         wanted = frozenset(request.thread.references)
         if len(wanted) > REFERENCES_MAX:
-            raise _refused("input", f"At most {REFERENCES_MAX} items can be named")
+            raise refused("input", f"At most {REFERENCES_MAX} items can be named")
         now_us = self._clock.utc_us()
         data_class = "S0"
         found: dict[str, Fields | None] = {}
@@ -129,28 +156,34 @@ class Threads:
             if kept is None:
                 continue
             data_class = max(data_class, kept.data_class)
-            for name, item in _named_items(kept.response):
+            for name, item in named_items(kept.response):
                 # Where an upstream gave one name to two items, nobody knows which is meant.
                 found[name] = item if found.get(name, item) == item else None
-        return _with_items(request.raw, found), data_class
+        return with_items(request.raw, found), data_class
 
     async def keep(self, passage: Passage, response: bytes) -> None:
         """Keep an answer. Its caller has it in any case: a store that fails is written down."""
         request, principal = passage.request, passage.principal
         thread = request.thread
-        if thread is None or not thread.keeps or not response:
+        if thread is None or not response:
+            return
+        is_there = not thread.adds or await self._append(passage, thread, response)
+        if thread.conversation_id:
+            await self.let_go(request.request_id)
+        if not (thread.keeps and is_there):
+            # What came before it may have been erased: then it is not kept beside that.
             return
         now_us = self._clock.utc_us()
-        items = [name for name, _ in _named_items(response)]
+        items = [name for name, _ in named_items(response)]
         answer = KeptAnswer(
             answer_id=thread.answer_id,
             project=project_of(principal),
             key_id=principal.key_id,
-            previous_id=thread.previous_id,
+            previous_id=thread.previous_id or thread.conversation_id,
             data_class=passage.inspection.data_class,
             created_us=now_us,
             expires_us=now_us + self._keep_us,
-            input_items=msgspec.json.encode(_input_items(_FIELDS.decode(request.raw))),
+            input_items=msgspec.json.encode(input_items(FIELDS.decode(request.raw))),
             response=response,
         )
         try:
@@ -160,8 +193,35 @@ class Threads:
                 Event.RESPONSE_NOT_KEPT, request_id=request.request_id, code=error.code
             )
             return
-        self._kept_bytes[answer.project] += answer.length_bytes
-        if self._kept_bytes[answer.project] >= self._project_bytes_max // LOOKS:
+        self._note_kept(answer.project, answer.length_bytes)
+
+    async def _append(self, passage: Passage, thread: Thread, response: bytes) -> bool:
+        """Add what was asked and answered to its conversation; whether that is still there."""
+        request = passage.request
+        asked = input_items(FIELDS.decode(request.raw))[thread.history :]
+        return await self.conversations.append(
+            request.request_id,
+            passage.principal,
+            thread.conversation_id,
+            (asked, output_items(response)),
+            data_class=passage.inspection.data_class,
+            user=end_user_reference(request.tree),
+        )
+
+    async def letting_go(self, request_id: str, relay: Relay, write: Write, direct: Direct) -> bool:
+        """A stream that ends its turn with a conversation, however it ends."""
+        try:
+            return await relay(write, direct)
+        finally:
+            await self.let_go(request_id)
+
+    async def let_go(self, request_id: str) -> None:
+        """End the turn of a request that adds nothing more to a conversation, if it has one."""
+        await self.conversations.let_go(request_id)
+
+    def _note_kept(self, project: Project, length_bytes: int) -> None:
+        self._kept_bytes[project] += length_bytes
+        if self._kept_bytes[project] >= self._project_bytes_max // LOOKS:
             self.wake.set()
 
     async def find(self, principal: Principal, answer_id: str) -> KeptAnswer:
@@ -208,80 +268,16 @@ def at_least(inspection: Inspection, request: ChatRequest) -> Inspection:
 
 def without_keeping(request: ChatRequest) -> ChatRequest:
     """The same request, where policy permits no content to be kept."""
-    if request.thread is None or not request.thread.keeps:
+    thread = request.thread
+    if thread is None or not (thread.keeps or thread.adds):
         return request
-    return structs.replace(request, thread=structs.replace(request.thread, keeps=False))
+    return structs.replace(request, thread=structs.replace(thread, keeps=False, adds=False))
 
 
-def _with_history(raw: bytes, kept: KeptAnswer) -> bytes:
-    fields = _FIELDS.decode(raw)
-    said = _FIELDS.decode(kept.response).get("output", msgspec.Raw(b"[]"))
-    items = [*_LIST.decode(kept.input_items), *_as_input(bytes(said)), *_input_items(fields)]
-    fields["input"] = msgspec.Raw(msgspec.json.encode(items))
-    return msgspec.json.encode(fields)
-
-
-def _input_items(fields: Fields) -> list[msgspec.Raw]:
-    """The input as items; a plain text is the user's. A count may have none."""
-    given = bytes(fields.get("input", b"null"))
-    if given == b"null":
-        return []
-    if given.startswith(b"["):
-        return _LIST.decode(given)
-    item = {"type": "message", "role": "user", "content": _TEXT.decode(given)}
-    return [msgspec.Raw(msgspec.json.encode(item))]
-
-
-def _as_input(output: bytes) -> list[msgspec.Raw]:
-    """What was answered, as the next request says it."""
-    return [item for fields in _ITEMS.decode(output) for item in _said_again(fields)]
-
-
-def _said_again(item: Fields) -> list[msgspec.Raw]:
-    """An item of an answer as input, without names that nobody holds.
-
-    Reasoning is left out unless it is sealed: an upstream that holds nothing needs it whole.
-    """
-    is_reasoning = bytes(item.get("type", b"")) == b'"reasoning"'
-    if is_reasoning and bytes(item.get("encrypted_content", b"null")) == b"null":
-        return []
-    for name in _OF_OUTPUT_ONLY:
-        if not (is_reasoning and name == "id"):
-            item.pop(name, None)
-    return [msgspec.Raw(msgspec.json.encode(item))]
-
-
-def _named_items(response: bytes) -> list[tuple[str, Fields]]:
-    """The items of an answer that have an id, by it."""
-    output = bytes(_FIELDS.decode(response).get("output", b"[]"))
-    named = []
-    for item in _ITEMS.decode(output)[:ITEMS_NAMED_MAX]:
-        name = msgspec.json.decode(item.get("id", b"null"))
-        if isinstance(name, str) and _NAME.fullmatch(name):
-            named.append((name, item))
-    return named
-
-
-def _with_items(raw: bytes, found: Mapping[str, Fields | None]) -> bytes:
-    """A body with items in the place of their names."""
-    fields = _FIELDS.decode(raw)
-    items: list[msgspec.Raw] = []
-    for index, given in enumerate(_LIST.decode(fields["input"])):
-        item = _FIELDS.decode(given)
-        if item.get("type") != _REFERENCE:
-            items.append(given)
-            continue
-        meant = found.get(_TEXT.decode(item["id"]))
-        if meant is None:
-            reason = "No such item is kept for this project; send the item itself"
-            raise _refused(f"input[{index}]", reason)
-        items += _said_again({**meant})
-    fields["input"] = msgspec.Raw(msgspec.json.encode(items))
-    return msgspec.json.encode(fields)
-
-
-def _refused(place: str, reason: str) -> FeatureUnsupported:
-    return FeatureUnsupported(f"{place}: {reason} (rule 56).", parameter=place)
+def _history(kept: KeptAnswer) -> list[msgspec.Raw]:
+    """What was said up to an answer, and in it."""
+    said = FIELDS.decode(kept.response).get("output", msgspec.Raw(b"[]"))
+    return [*LIST.decode(kept.input_items), *as_input(bytes(said))]
 
 
 class MemoryAnswers:

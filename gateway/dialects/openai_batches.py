@@ -19,6 +19,7 @@ from gateway.batches import (
 )
 from gateway.clock import SECOND_US
 from gateway.dialects.body import one_line
+from gateway.dialects.metadata import check_metadata
 from gateway.dialects.strict_json import checked, decode_object, invalid
 from gateway.errors import GatewrightError, RequestInvalid
 
@@ -28,7 +29,6 @@ ENDPOINTS: Final = (
 )
 COMPLETION_WINDOW: Final = "24h"
 METHOD: Final = "POST"
-METADATA_MAX, METADATA_KEY_MAX, METADATA_VALUE_MAX = 16, 64, 512
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 STOPPED: Final = "The key that made this batch is not valid any more"
 LOST: Final = "The gateway cannot read all that it kept of this batch"
@@ -136,17 +136,11 @@ def read_order(raw: bytes) -> Order:
     if not tree.keys() <= set(Order.__struct_fields__):
         raise invalid("$", f"An order has {', '.join(Order.__struct_fields__)} and nothing else")
     order = checked(tree, Order)
-    metadata = order.metadata or {}
     if order.endpoint not in ENDPOINTS:
         raise invalid("endpoint", f"The endpoint must be one of {', '.join(ENDPOINTS)}")
     if order.completion_window != COMPLETION_WINDOW:
         raise invalid("completion_window", f"The window is {COMPLETION_WINDOW}")
-    if len(metadata) > METADATA_MAX:
-        raise invalid("metadata", f"At most {METADATA_MAX} pairs")
-    for name, value in metadata.items():
-        if not 1 <= len(name) <= METADATA_KEY_MAX or len(value) > METADATA_VALUE_MAX:
-            reason = f"Names have up to {METADATA_KEY_MAX} letters, values {METADATA_VALUE_MAX}"
-            raise invalid("metadata", reason)
+    check_metadata(order.metadata or {})
     return order
 
 

@@ -54,7 +54,7 @@ def refusal_of(
         return error
     field = _FIELD_END.split(error.upstream_parameter, maxsplit=1)[0]
     if field in request.tree:
-        continues = request.thread is not None and bool(request.thread.previous_id)
+        continues = request.thread is not None and request.thread.goes_on
         is_as_sent = dialect.name == request.dialect and not continues
         error.parameter = error.upstream_parameter if is_as_sent else field
     return error

@@ -1,4 +1,8 @@
-"""Answers that are kept for their project: found by project and id, their content encrypted."""
+"""Answers that are kept for their project: found by project and id, their content encrypted.
+
+The table also holds conversations (`store.conversations`): the same places, keys, holds and times,
+so that whatever destroys, counts or seals anew reaches both.
+"""
 
 import hashlib
 import os
@@ -14,6 +18,7 @@ from sqlalchemy import (
     ForeignKeyConstraint,
     Index,
     LargeBinary,
+    RowMapping,
     String,
     Table,
     and_,
@@ -21,6 +26,7 @@ from sqlalchemy import (
     func,
     not_,
     select,
+    text,
     update,
 )
 
@@ -32,7 +38,14 @@ from gateway.secrets.envelope import KEY_BYTES, MasterKey, UnwrapFailed
 from gateway.store.engine import Database
 from gateway.store.expired import delete_over
 from gateway.store.held import is_held
-from gateway.store.schema.owned import OWNER, is_of, owned_by, owner_columns, same_owner
+from gateway.store.schema.owned import (
+    OWNER,
+    is_of,
+    owned_by,
+    owner_columns,
+    owner_of,
+    same_owner,
+)
 from gateway.store.schema.tables import metadata
 
 
@@ -54,9 +67,22 @@ kept_answers = Table(
     Column("wrapped_key", LargeBinary, nullable=False),
     Column("sealed", LargeBinary, nullable=False),
     Column("master_key_id", String(32), nullable=False, server_default="", index=True),
+    Column("revision", BigInteger, nullable=False, server_default="0"),
+    Column("turn", String(64), nullable=False, server_default=""),
+    Column("turn_until_us", BigInteger, nullable=False, server_default="0"),
     Index(None, "expires_us"),
+    Index(
+        "ix_kept_answers_conversations",
+        *OWNER,
+        sqlite_where=text("revision > 0"),
+        postgresql_where=text("revision > 0"),
+    ),
 )
-"""`sealed` is what was asked and answered, under a key of its own that the master key wraps."""
+"""`sealed` is what was asked and answered, under a key of its own that the master key wraps.
+
+Of a conversation `revision` says how often it was written, `created_us` when it was lastly, and
+`turn` which request is being answered with it; of an answer they say nothing.
+"""
 
 kept_items = Table(
     "kept_items",
@@ -74,6 +100,9 @@ kept_items = Table(
     Index(None, *OWNER, "answer_id"),
 )
 """In which answers an item stands that a request only names. Goes with its answer, by whomever."""
+
+
+IS_ANSWER = kept_answers.c.revision == 0
 
 
 class DatabaseAnswers:
@@ -103,15 +132,13 @@ class DatabaseAnswers:
 
     async def find(self, project: Project, answer_id: str, now_us: int) -> KeptAnswer | None:
         query = select(kept_answers).where(
-            *_is(project, answer_id), kept_answers.c.expires_us > now_us
+            *_is(project, answer_id), kept_answers.c.expires_us > now_us, IS_ANSWER
         )
         async with self._database.reading() as connection:
             row = (await connection.execute(query)).mappings().one_or_none()
         if row is None:
             return None
-        asked, response = self._opened(
-            project, answer_id, row["data_class"], row["wrapped_key"], row["sealed"]
-        )
+        asked, response = opened(self._master, row)
         return KeptAnswer(
             answer_id=answer_id,
             project=project,
@@ -123,6 +150,13 @@ class DatabaseAnswers:
             input_items=asked,
             response=response,
         )
+
+    async def content(self, project: Project, answer_id: str) -> tuple[int, bytes, bytes] | None:
+        """The revision and the two parts of an answer or a conversation; hidden ones, too."""
+        query = select(kept_answers).where(*_is(project, answer_id))
+        async with self._database.reading() as connection:
+            row = (await connection.execute(query)).mappings().one_or_none()
+        return None if row is None else (row["revision"], *opened(self._master, row))
 
     async def holding(self, project: Project, items: Collection[str], now_us: int) -> Sequence[str]:
         named, kept = kept_items.c, kept_answers.c
@@ -145,13 +179,7 @@ class DatabaseAnswers:
 
     async def forget(self, project: Project, answer_id: str) -> bool:
         """Whether there was one; while a hold is in force it is hidden, and not destroyed."""
-        there = _is(project, answer_id)
-        is_shown = kept_answers.c.expires_us > 0
-        hidden = update(kept_answers).where(*there, is_shown, is_held(kept_answers))
-        async with self._database.writing() as connection:
-            kept = await connection.execute(hidden.values(expires_us=0))
-            gone = await connection.execute(delete(kept_answers).where(*there, _is_free()))
-        return bool(kept.rowcount + gone.rowcount)
+        return await forget_kept(self._database, [*_is(project, answer_id), IS_ANSWER])
 
     async def forget_expired(self, now_us: int) -> int:
         is_over = and_(kept_answers.c.expires_us <= now_us, _is_free())
@@ -173,34 +201,48 @@ class DatabaseAnswers:
 
     def _sealed(self, answer: KeptAnswer) -> dict[str, object]:
         about = about_answer(answer.project, answer.answer_id, answer.data_class)
-        key, nonce = os.urandom(KEY_BYTES), os.urandom(_NONCE_BYTES)
-        content = msgspec.msgpack.encode((answer.input_items, answer.response))
-        return {
-            "wrapped_key": self._master.wrap(key, about),
-            "master_key_id": self._master.key_id,
-            "sealed": nonce + AESGCM(key).encrypt(nonce, content, about),
-        }
+        return sealed(self._master, about, (answer.input_items, answer.response))
 
-    def _opened(
-        self,
-        project: Project,
-        answer_id: str,
-        data_class: str,
-        wrapped_key: bytes,
-        sealed: bytes,
-    ) -> tuple[bytes, bytes]:
-        """What was asked and answered; a row that was changed or moved cannot be opened."""
-        about = about_answer(project, answer_id, data_class)
-        try:
-            key = self._master.unwrap(bytes(wrapped_key), about)
-        except UnwrapFailed:
-            raise KeyClosed("a kept answer cannot be opened with this master key") from None
-        try:
-            nonce, text = bytes(sealed[:_NONCE_BYTES]), bytes(sealed[_NONCE_BYTES:])
-            content = AESGCM(key).decrypt(nonce, text, about)
-        except (InvalidTag, ValueError):
-            raise ContentDamaged("a kept answer was changed and cannot be opened") from None
-        return msgspec.msgpack.decode(content, type=tuple[bytes, bytes])
+
+def sealed(master: MasterKey, about: bytes, content: tuple[bytes, bytes]) -> dict[str, object]:
+    """The values of a row that holds this, under a new key."""
+    key, nonce = os.urandom(KEY_BYTES), os.urandom(_NONCE_BYTES)
+    plain = msgspec.msgpack.encode(content)
+    return {
+        "wrapped_key": master.wrap(key, about),
+        "master_key_id": master.key_id,
+        "sealed": nonce + AESGCM(key).encrypt(nonce, plain, about),
+    }
+
+
+def opened(master: MasterKey, row: RowMapping) -> tuple[bytes, bytes]:
+    """What a row holds; one that was changed or moved cannot be opened.
+
+    Raises:
+        KeyClosed: this master key does not open it.
+        ContentDamaged: it was changed.
+    """
+    about = about_answer(owner_of(row), row["id"], row["data_class"])
+    try:
+        key = master.unwrap(bytes(row["wrapped_key"]), about)
+    except UnwrapFailed:
+        raise KeyClosed("a kept answer cannot be opened with this master key") from None
+    try:
+        nonce, cipher = bytes(row["sealed"][:_NONCE_BYTES]), bytes(row["sealed"][_NONCE_BYTES:])
+        content = AESGCM(key).decrypt(nonce, cipher, about)
+    except (InvalidTag, ValueError):
+        raise ContentDamaged("a kept answer was changed and cannot be opened") from None
+    return msgspec.msgpack.decode(content, type=tuple[bytes, bytes])
+
+
+async def forget_kept(database: Database, there: list[ColumnElement[bool]]) -> bool:
+    """Whether there was one; while a hold is in force it is hidden, and not destroyed."""
+    is_shown = kept_answers.c.expires_us > 0
+    hidden = update(kept_answers).where(*there, is_shown, is_held(kept_answers))
+    async with database.writing() as connection:
+        kept = await connection.execute(hidden.values(expires_us=0))
+        gone = await connection.execute(delete(kept_answers).where(*there, _is_free()))
+    return bool(kept.rowcount + gone.rowcount)
 
 
 def _listed(project: Project, item: str) -> str:

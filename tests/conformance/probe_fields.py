@@ -441,7 +441,6 @@ RESPONSES: Fields = {
     **_each("truncation", "auto", "disabled"),
     **_each("client_metadata", {"session": "s"}),
     **_each("background", True),
-    **_each("conversation", "conv_1"),
     **_each("prompt", {"id": "pmpt_1"}),
     **_each("max_tool_calls", 3),
     **_each("prompt_cache_key", "k"),

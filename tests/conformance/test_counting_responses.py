@@ -352,9 +352,9 @@ async def test_rule_53_counting_responses_needs_a_key_and_a_model_like_any_call(
     with pytest.raises(openai.BadRequestError) as empty:
         await counts.count(model=GPT_TARGET, input=[])
     assert empty.value.param == "input"
-    with pytest.raises(openai.BadRequestError) as held:
+    with pytest.raises(openai.NotFoundError) as held:
         await counts.count(model=GPT_TARGET, input=QUESTION, conversation="conv_1")
-    assert (held.value.code, held.value.param) == ("unsupported_parameter", "conversation")
+    assert (held.value.code, held.value.param) == ("conversation_not_found", "conversation")
     async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="wrong") as nobody:
         with pytest.raises(openai.AuthenticationError):
             await nobody.responses.input_tokens.count(model=GPT_TARGET, input=QUESTION)

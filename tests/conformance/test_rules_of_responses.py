@@ -417,19 +417,19 @@ def test_rule_47_a_failure_is_the_one_end_of_a_stream_of_responses() -> None:
 
 
 def test_rule_54_upstreams_hold_nothing_and_see_no_id_of_ours() -> None:
-    request = responses(previous_response_id="resp_x", store=True, include=["x"])
-    body, _ = to_responses(request, "reasoning_effort")
+    for own in ({"previous_response_id": "resp_x"}, {"conversation": {"id": "conv_x"}}):
+        request = responses(**own, store=True, include=["x"])
+        body, _ = to_responses(request, "reasoning_effort")
 
-    assert body["store"] is False
-    assert "previous_response_id" not in body
-    assert body["include"] == ["x", "reasoning.encrypted_content"]
+        assert body["store"] is False
+        assert body.keys().isdisjoint(own)
+        assert body["include"] == ["x", "reasoning.encrypted_content"]
 
 
 @pytest.mark.parametrize(
     "fields",
     [
         {"background": True},
-        {"conversation": "conv_1"},
         {"prompt": {"id": "pmpt_1"}},
         {"tools": [{"type": "file_search", "vector_store_ids": ["vs_1"]}]},
         {"tools": [{"type": "code_interpreter", "container": "cntr_1"}]},

@@ -10,7 +10,9 @@ from gateway.batches import Batch
 from gateway.clock import DAY_US, HOUR_US, StoppedClock
 from gateway.configuration.sections import ResponsesSettings
 from gateway.configuration.settings import Limits
+from gateway.continuing.conversing import Conversations
 from gateway.continuing.kept_answers import KeptAnswer
+from gateway.continuing.kept_conversations import MemoryConversations
 from gateway.continuing.threads import Threads
 from gateway.drift.hours import Judged
 from gateway.money.alerting import CLAIM_US
@@ -79,7 +81,8 @@ async def test_files_and_batches_are_there_when_it_is_set_right_again(database: 
 async def test_kept_answers_are_too(database: Database) -> None:
     clock, until_us = StoppedClock(), StoppedClock().utc_us() + 30 * DAY_US
     store = DatabaseAnswers(database, MasterKey(Secret(secrets.token_bytes(32))))
-    threads = Threads(store, clock, ResponsesSettings(), Limits())
+    talks = Conversations(MemoryConversations(), clock, ResponsesSettings(), Limits())
+    threads = Threads(store, clock, ResponsesSettings(), Limits(), talks)
     kept = KeptAnswer("resp_1", PROJECT, "k1", "", "S1", clock.utc_us(), until_us, b"[]", b"{}")
     await store.keep(kept)
     for jump_s in (YEAR_S, -YEAR_S):

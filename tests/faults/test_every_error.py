@@ -17,6 +17,7 @@ from gateway.clock import SystemClock
 from gateway.errors import GatewrightError
 from gateway.money.budgets import Limit
 from gateway.money.rates import RateLimit
+from gateway.projects import Project
 from gateway.rollout.versions import INSTALLATION
 from gateway.snapshot import STALE_AFTER_S
 from gateway.store.engine import open_database
@@ -198,6 +199,24 @@ async def no_batch(ground: Ground) -> Reply:
     return await ground.send(method="GET", path=f"{room}/nobody")
 
 
+async def a_conversation(ground: Ground) -> str:
+    made = await ground.send(b"{}", path="/v1/conversations")
+    return str(made.tree["id"])
+
+
+async def no_item(ground: Ground) -> Reply:
+    path = f"/v1/conversations/{await a_conversation(ground)}/items/msg_nobody"
+    return await ground.send(method="GET", path=path)
+
+
+async def two_at_once(ground: Ground) -> Reply:
+    talk = await a_conversation(ground)
+    conversations = ground.gateway.plane._threads.conversations
+    project = Project("acme", "research", "assistant")
+    await ground.gateway.does(conversations.begin("req_other", project, talk, takes=True))
+    return await ground.post(conversation=talk)
+
+
 async def denied(ground: Ground) -> Reply:
     database = open_database(ground.gateway.settings.database_url)
     rule = {"name": "no", "when": 'project == "closed"', "deny": "This project is closed."}
@@ -350,6 +369,9 @@ CASES: Mapping[str, Case] = {
     "response_not_found": Case(no_response, outcome="", endpoints=("responses",)),
     "file_not_found": Case(no_file, outcome="", endpoints=("chat", "messages")),
     "batch_not_found": Case(no_batch, outcome="", endpoints=("chat", "messages")),
+    "conversation_not_found": Case(asking(conversation="conv_nobody"), endpoints=("responses",)),
+    "item_not_found": Case(no_item, outcome="", endpoints=("responses",)),
+    "conversation_locked": Case(two_at_once, endpoints=("responses",), waits=True),
     "previous_response_not_found": Case(
         asking(previous_response_id="resp_nobody"), endpoints=("responses",)
     ),

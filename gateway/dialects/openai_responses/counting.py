@@ -11,7 +11,8 @@ from gateway.dialects.openai_responses import request as requests
 from gateway.dialects.openai_responses.dialect import OpenAIResponses
 from gateway.dialects.strict_json import decode_object
 from gateway.ports import UpstreamBody
-from gateway.types import ChatRequest, Completion, DialectName, Target, Thread
+from gateway.thread import Thread
+from gateway.types import ChatRequest, Completion, DialectName, Target
 from policies.facts import AUTO
 
 

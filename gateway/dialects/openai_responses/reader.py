@@ -52,6 +52,7 @@ _PLACED = (KIN - {"verbosity"}) | frozenset(
         *("model", "input", "instructions", "stream", "max_output_tokens", "temperature", "top_p"),
         *("tools", "tool_choice", "parallel_tool_calls", "text", "reasoning", "user"),
         *("safety_identifier", "service_tier", "store", "previous_response_id", "metadata"),
+        *("conversation",),
         *("include", "background", "top_logprobs", "stream_options", "truncation"),
         *("max_tool_calls", "client_metadata"),
     }

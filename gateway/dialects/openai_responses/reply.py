@@ -19,6 +19,7 @@ from gateway.dialects.text_tools import text_as_arguments, text_of
 from gateway.dialects.token_odds import Token, asks_odds, in_chat, whole
 from gateway.errors import UpstreamFailed, UpstreamMalformed
 from gateway.estimate import estimate_written_tokens
+from gateway.thread import Thread
 from gateway.types import ChatRequest, Completion, Delta, ToolCall, Usage
 
 
@@ -161,11 +162,19 @@ def own_fields(request: ChatRequest) -> dict[str, bytes | None]:
     """What of a response is ours to say, whoever made it: its name, and where it is held."""
     thread = request.thread
     assert thread is not None
-    return {
+    own: dict[str, bytes | None] = {
         "id": msgspec.json.encode(response_id(request)),
         "previous_response_id": msgspec.json.encode(thread.previous_id or None),
         "store": b"true" if thread.keeps else b"false",
     }
+    if thread.conversation_id:
+        own["conversation"] = msgspec.json.encode(_conversation_said(thread))
+    return own
+
+
+def _conversation_said(thread: Thread) -> Json | None:
+    """The conversation to which the answer is added: none where nothing is."""
+    return {"id": thread.conversation_id} if thread.adds else None
 
 
 def response_id(request: ChatRequest) -> str:
@@ -241,6 +250,8 @@ def response_object(request: ChatRequest, model: str, stop: str | None) -> Json:
     for name, default in _ECHOED.items():
         value = tree.get(name)
         response[name] = default if value is None else value
+    if thread.conversation_id:
+        response["conversation"] = _conversation_said(thread)
     return response
 
 

@@ -9,7 +9,12 @@ from gateway.dialects import body
 from gateway.dialects.loss import check_schema_wanted, check_tier_priced, unsupported
 from gateway.dialects.openai_responses.foreign import attached, readable
 from gateway.dialects.openai_responses.tools import listed
-from gateway.dialects.openai_responses.wire import Item, Part, ResponsesBody
+from gateway.dialects.openai_responses.wire import (
+    Item,
+    NamedConversation,
+    Part,
+    ResponsesBody,
+)
 from gateway.dialects.parameters import (
     LEAST_EFFORT,
     RESPONSES_WORDS,
@@ -22,7 +27,8 @@ from gateway.dialects.strict_json import checked, decode_object, invalid
 from gateway.dialects.unpriced import leave_out
 from gateway.estimate import estimate_input_tokens
 from gateway.ports import UpstreamBody
-from gateway.types import ChatRequest, Target, Thread
+from gateway.thread import Thread
+from gateway.types import ChatRequest, Target
 
 
 OUTPUT_TOKENS_MIN = 16
@@ -38,7 +44,6 @@ REASONING = "input.reasoning"
 
 _HELD_ELSEWHERE: Mapping[str, str] = {
     "background": "Answers are not made in the background here",
-    "conversation": "Conversations are not held by upstreams; use previous_response_id",
     "prompt": "Prompts that an upstream holds cannot be inspected; send the text",
 }
 REFERENCE = "item_reference"
@@ -112,8 +117,18 @@ def read_request(tree: Mapping[str, object], raw: bytes, request_id: str) -> Cha
             wire.previous_response_id or "",
             keeps=wire.store is not False,
             references=tuple(item.id or "" for item in items if item.type == REFERENCE),
+            conversation_id=_conversation_of(wire),
         ),
     )
+
+
+def _conversation_of(wire: ResponsesBody) -> str:
+    named = wire.conversation
+    conversation_id = named.id if isinstance(named, NamedConversation) else named or ""
+    if conversation_id and wire.previous_response_id:
+        reason = "Mutually exclusive with previous_response_id: send one of both"
+        raise invalid("conversation", reason)
+    return conversation_id
 
 
 def _check(wire: ResponsesBody, items: Iterable[Item]) -> None:
@@ -209,7 +224,8 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
     check_tier_priced(request, target)
     fields: dict[str, msgspec.Raw | bytes] = dict(body.split(request.raw))
     left_out = leave_out(fields, request, target)
-    fields.pop("previous_response_id", None)
+    for name in ("previous_response_id", "conversation"):
+        fields.pop(name, None)
     fields["model"] = msgspec.json.encode(target.model)
     asked = request.max_output_tokens
     if asked is None or asked > output_tokens_cap:

@@ -104,6 +104,10 @@ class ReasoningWire(Struct):
     context: str | None = None
 
 
+class NamedConversation(Struct):
+    id: Annotated[str, Meta(min_length=1, max_length=128)]
+
+
 class ResponsesBody(Struct):
     """A request."""
 
@@ -125,6 +129,7 @@ class ResponsesBody(Struct):
     service_tier: str | None = None
     store: bool | None = None
     previous_response_id: Annotated[str, Meta(max_length=128)] | None = None
+    conversation: Annotated[str, Meta(max_length=128)] | NamedConversation | None = None
     background: bool | None = None
     truncation: str | None = None
     metadata: dict[str, str] | None = None

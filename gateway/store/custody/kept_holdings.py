@@ -1,7 +1,8 @@
 """What files, batches and kept answers hold of an end user, or of everybody: found by reading.
 
 A line is of whom its body names, a result of whom its line names, and an answer of whom it or an
-answer before it names. What names nobody cannot be attributed: it is counted, and left alone.
+answer before it names. A conversation is of everybody whom a turn of it, or its metadata, names:
+later turns may say what earlier ones said. What names nobody is counted, and left alone.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from gateway.store.batching.kept_names import (
     result_of,
 )
 from gateway.store.batching.leads import RECEIVING
+from gateway.store.conversations import users_of
 from gateway.store.custody.kept_search import Search
 from gateway.store.custody.recorded_lines import LineRecords
 from gateway.store.engine import Database
@@ -33,9 +35,6 @@ from gateway.store.schema.owned import owner_columns, owner_of
 
 
 READ_AT_ONCE = 50
-ALSO_HIDDEN_US = -1
-"""As if nothing had expired yet: what a hold keeps is still there."""
-
 
 Taken = tuple[KeptFile, frozenset[int]]
 """A file, and which of its lines; all of it where none are named."""
@@ -52,6 +51,7 @@ class Holdings(Struct, frozen=True):
     files: int = 0
     file_lines: int = 0
     answers: int = 0
+    """With conversations."""
     unnamed_files: int = 0
     """Files with lines of which nobody can say whose they are."""
     unnamed_lines: int = 0
@@ -274,25 +274,25 @@ class Reader:
         )
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).mappings().all()
-        others: list[tuple[RowMapping, str]] = []
+        others: list[tuple[RowMapping, bool]] = []
         for row in rows:
-            project, named = owner_of(row), ""
+            project, named = owner_of(row), frozenset[str]()
             try:
-                kept = await self._answers.find(project, row["id"], ALSO_HIDDEN_US)
+                kept = await self._answers.content(project, row["id"])
             except (KeyClosed, ContentDamaged) as error:
                 search.close(is_key=isinstance(error, KeyClosed))
             else:
                 search.opened += 1
-                if kept is None or not search.takes(len(kept.response)):
+                if kept is None or not search.takes(len(kept[2])):
                     continue
-                named = named_by_body(kept.response)
-            if search.whose.is_named(named):
+                named = _named_by_kept(*kept)
+            if any(map(search.whose.is_named, named)):
                 search.answers[row["id"]] = project
             else:
-                others.append((row, named))
+                others.append((row, bool(named)))
         search.follow([row for row, _ in others])
-        for row, named in others:
-            if not named and row["id"] not in search.answers:
+        for row, is_named in others:
+            if not is_named and row["id"] not in search.answers:
                 search.unnamed_answers += 1
                 search.last_expiry_us = max(search.last_expiry_us, row["expires_us"])
 
@@ -353,3 +353,9 @@ class Reader:
         counted = select(func.count()).where(batches.c.organisation == organisation, is_busy)
         async with self._database.reading() as connection:
             return int((await connection.execute(counted)).scalar_one())
+
+
+def _named_by_kept(revision: int, _: bytes, told: bytes) -> frozenset[str]:
+    """Whom an answer, or a conversation by its turns or its metadata, names."""
+    users = users_of(told) if revision else ()
+    return frozenset([*users, named_by_body(told)]) - {""}

@@ -93,6 +93,9 @@ class _NoThreads:
     async def keep(self, passage: Passage, body: bytes) -> None:
         pass
 
+    async def let_go(self, request_id: str) -> None:
+        pass
+
 
 class Vendor(ScriptedParcels):
     """One that cannot be asked while there is an error."""

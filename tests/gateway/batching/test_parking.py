@@ -38,7 +38,8 @@ from gateway.price import Price
 from gateway.rollout.versions import PolicySet
 from gateway.routing.board import TargetBoard
 from gateway.routing.planning import Ruling, gather, rule
-from gateway.types import ChatRequest, Receipt, Reservation, Thread, Usage
+from gateway.thread import Thread
+from gateway.types import ChatRequest, Receipt, Reservation, Usage
 from policies.decision import Obligations
 from tests.gateway.batching.parking_lot import (
     BOARD,

@@ -8,7 +8,8 @@ from msgspec import structs
 
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import FeatureUnsupported, UpstreamMalformed
-from gateway.types import ChatRequest, Thread
+from gateway.thread import Thread
+from gateway.types import ChatRequest
 from tests.gateway.dialects.samples import ANTHROPIC, OPENAI, chat, recoded, target
 
 

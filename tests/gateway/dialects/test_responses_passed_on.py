@@ -9,7 +9,8 @@ from msgspec import structs
 from gateway.dialects.registry import DIALECTS
 from gateway.dialects.sse import Splitter
 from gateway.errors import UpstreamMalformed
-from gateway.types import StreamEvent, Thread, Usage
+from gateway.thread import Thread
+from gateway.types import StreamEvent, Usage
 from tests.gateway.dialects.samples import sse
 
 

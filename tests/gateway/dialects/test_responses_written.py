@@ -12,7 +12,8 @@ from msgspec import structs
 from gateway.dialects.registry import DIALECTS
 from gateway.dialects.sse import Splitter
 from gateway.errors import UpstreamFailed, UpstreamMalformed
-from gateway.types import ChatRequest, Completion, Delta, StreamEvent, Thread, ToolCall, Usage
+from gateway.thread import Thread
+from gateway.types import ChatRequest, Completion, Delta, StreamEvent, ToolCall, Usage
 from tests.conformance.strict_types import EVENTS as VENDORS
 from tests.conformance.strict_types import flaws
 

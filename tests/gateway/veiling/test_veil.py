@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from gateway.dialects.registry import DIALECTS
-from gateway.types import DialectName, StreamEvent, Thread
+from gateway.thread import Thread
+from gateway.types import DialectName, StreamEvent
 from gateway.veiling.blocks import joined
 from gateway.veiling.redaction import Restorer, pseudonyms, replaced, still_said
 from gateway.veiling.veil import Veil, veiled

@@ -1,0 +1,217 @@
+"""`/v1/conversations`: lists of items that are kept for the project that asks."""
+
+from typing import Any
+
+from litestar import MediaType, Request, delete, get, post
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath
+from litestar.status_codes import HTTP_200_OK
+from msgspec import Struct
+
+from gateway.admission.bounds import check_values
+from gateway.api.bodies import whole_body
+from gateway.api.door import new_request_id
+from gateway.api.front import Front
+from gateway.api.paging import page_asked
+from gateway.api.responses import response_routes
+from gateway.api.room import UNCOUNTED_BYTES, Room
+from gateway.batches import PageOf
+from gateway.configuration.settings import Limits
+from gateway.continuing.conversing import Conversations, require_item
+from gateway.continuing.kept_conversations import Entry, KeptConversation
+from gateway.continuing.threads import Threads
+from gateway.dialects.openai_conversations import (
+    Told,
+    as_asked,
+    check_include,
+    conversation_object,
+    deleted_object,
+    item_list,
+    item_object,
+    read_addition,
+    read_description,
+    read_order,
+)
+from gateway.dialects.registry import DIALECTS
+from gateway.errors import RequestInvalid
+from gateway.intake import Intake
+from gateway.passage import Arrival
+from gateway.types import Principal
+
+
+PATH = "/v1/conversations"
+METADATA_BYTES_MAX = 64 * 1024
+PAGE_ITEMS, PAGE_MAX = 20, 100
+
+Asking = Request[Any, Any, Any]
+
+
+class Desk(Struct, frozen=True):
+    """What the routes of conversations need."""
+
+    front: Front
+    conversations: Conversations
+    intake: Intake
+    limits: Limits
+    room: Room
+
+    async def body(self, request: Asking) -> bytes:
+        """A body with items, held only where there is room; raises Unavailable."""
+        most = self.limits.body_bytes_max
+        said = request.headers.get("content-length", "")
+        is_told = said.isdecimal() and said.isascii() and "content-encoding" not in request.headers
+        held_bytes = min(int(said[:20]), most) if is_told else most
+        if held_bytes <= UNCOUNTED_BYTES:
+            held_bytes = 0
+        self.room.take(held_bytes)
+        try:
+            raw = await whole_body(request, most, self.limits)
+            check_values(raw, self.limits.keys_max)
+            return raw
+        finally:
+            self.room.give_back(held_bytes)
+
+    async def weighed(self, request: Asking, principal: Principal, told: Told) -> str:
+        """The data class of items that may be kept, as the request that asks them would have it.
+
+        Raises:
+            RequestInvalid: one of them is none, by its place in the body.
+            Forbidden: policy lets nobody be asked this, or not all of it be kept.
+        """
+        if not told.items:
+            return "S0"
+        arrived_us = self.front.clock.utc_us()
+        arrival = Arrival(
+            request_id=new_request_id(arrived_us),
+            endpoint=PATH,
+            dialect=DIALECTS["openai_responses"],
+            headers=[*request.scope["headers"]],
+            arrived_us=arrived_us,
+            snapshot=self.front.snapshots.current(),
+        )
+        try:
+            return await self.intake.weigh(arrival, principal, as_asked(told.items))
+        except RequestInvalid as error:
+            place = error.parameter or ""
+            if place.startswith("input"):
+                error.parameter = "items" + place.removeprefix("input")
+                error.message = error.message.replace(place, error.parameter, 1)
+            raise
+
+
+def kept_routes(
+    front: Front, threads: Threads, intake: Intake, limits: Limits
+) -> list[HTTPRouteHandler]:
+    """Everything beside the doors about answers and conversations that are kept."""
+    room = Room(limits.held_body_bytes_max)
+    desk = Desk(front, threads.conversations, intake, limits, room)
+    return [
+        *response_routes(front, threads),
+        *_conversation_routes(desk),
+        *_item_routes(desk),
+    ]
+
+
+def _conversation_routes(desk: Desk) -> list[HTTPRouteHandler]:
+    """Making, reading, describing and forgetting."""
+    front, conversations = desk.front, desk.conversations
+
+    @post(PATH, status_code=HTTP_200_OK, media_type=MediaType.JSON, request_max_body_size=None)
+    async def create(request: Asking) -> dict[str, Any]:
+        principal = await front.principal(request)
+        told = read_order(await desk.body(request))
+        data_class = await desk.weighed(request, principal, told)
+        made = await conversations.create(principal, told.items, told.metadata, data_class)
+        return conversation_object(made)
+
+    @get(PATH + "/{conversation_id:str}", media_type=MediaType.JSON)
+    async def retrieve(request: Asking, conversation_id: FromPath[str]) -> dict[str, Any]:
+        principal = await front.principal(request)
+        return conversation_object(await conversations.find(principal, conversation_id))
+
+    @post(
+        PATH + "/{conversation_id:str}",
+        status_code=HTTP_200_OK,
+        media_type=MediaType.JSON,
+        request_max_body_size=None,
+    )
+    async def describe(request: Asking, conversation_id: FromPath[str]) -> dict[str, Any]:
+        principal = await front.principal(request)
+        told = read_description(await whole_body(request, METADATA_BYTES_MAX, desk.limits))
+        changed = await conversations.describe(principal, conversation_id, told.metadata)
+        return conversation_object(changed)
+
+    @delete(PATH + "/{conversation_id:str}", status_code=HTTP_200_OK, media_type=MediaType.JSON)
+    async def forget(request: Asking, conversation_id: FromPath[str]) -> dict[str, Any]:
+        await conversations.forget(await front.principal(request), conversation_id)
+        return deleted_object(conversation_id)
+
+    return [create, retrieve, describe, forget]
+
+
+def _item_routes(desk: Desk) -> list[HTTPRouteHandler]:
+    """Listing, adding, reading and deleting items of one conversation."""
+    front, conversations = desk.front, desk.conversations
+    items = PATH + "/{conversation_id:str}/items"
+    item = items + "/{item_id:str}"
+
+    @get(items, media_type=MediaType.JSON)
+    async def listing(request: Asking, conversation_id: FromPath[str]) -> dict[str, Any]:
+        principal = await front.principal(request)
+        include = _included(request)
+        page = page_asked(request, PAGE_ITEMS, PAGE_MAX)
+        found = await conversations.find(principal, conversation_id)
+        some, has_more = _page(found, page)
+        return item_list(some, include, has_more=has_more)
+
+    @post(items, status_code=HTTP_200_OK, media_type=MediaType.JSON, request_max_body_size=None)
+    async def add(request: Asking, conversation_id: FromPath[str]) -> dict[str, Any]:
+        principal = await front.principal(request)
+        include = _included(request)
+        told = read_addition(await desk.body(request))
+        await conversations.find(principal, conversation_id)
+        data_class = await desk.weighed(request, principal, told)
+        added = await conversations.add(principal, conversation_id, told.items, data_class)
+        return item_list(added, include, has_more=False)
+
+    @get(item, media_type=MediaType.JSON)
+    async def retrieve(
+        request: Asking, conversation_id: FromPath[str], item_id: FromPath[str]
+    ) -> dict[str, Any]:
+        principal = await front.principal(request)
+        include = _included(request)
+        found = await conversations.find(principal, conversation_id)
+        return item_object(require_item(found, item_id), include)
+
+    @delete(item, status_code=HTTP_200_OK, media_type=MediaType.JSON)
+    async def remove(
+        request: Asking, conversation_id: FromPath[str], item_id: FromPath[str]
+    ) -> dict[str, Any]:
+        principal = await front.principal(request)
+        return conversation_object(await conversations.remove(principal, conversation_id, item_id))
+
+    return [listing, add, retrieve, remove]
+
+
+def _included(request: Asking) -> frozenset[str]:
+    """What is asked to be told of items beyond the usual; raises RequestInvalid."""
+    query = request.query_params
+    names = frozenset([*query.getall("include", []), *query.getall("include[]", [])])
+    check_include(names)
+    return names
+
+
+def _page(found: KeptConversation, page: PageOf) -> tuple[list[Entry], bool]:
+    """So many items after one, and whether there are more; raises RequestInvalid."""
+    entries = [*found.shown]
+    if not page.oldest_first:
+        entries.reverse()
+    if page.before:
+        raise RequestInvalid("Items are listed after one of them.", parameter="before")
+    if page.after:
+        names = [entry.item_id for entry in entries]
+        if page.after not in names:
+            reason = "There is no such item in this conversation."
+            raise RequestInvalid(reason, parameter="after")
+        entries = entries[names.index(page.after) + 1 :]
+    return entries[: page.limit], len(entries) > page.limit

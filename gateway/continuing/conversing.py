@@ -1,0 +1,335 @@
+"""Conversations of a project: made, read, changed, and gone on with, one turn at a time.
+
+Whoever is answered with one has it for that long: who comes meanwhile is told to try again, so that
+no two answers are given to the same state, and each turn stands in it as a whole. What is changed
+goes on from exactly what was read. Items are as they were asked and answered; models get them anew.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+import msgspec
+from msgspec import structs
+
+from gateway.clock import DAY_US, SECOND_US, Clock
+from gateway.configuration.sections import ResponsesSettings
+from gateway.configuration.settings import Limits
+from gateway.continuing.items import FIELDS, as_input, name_of
+from gateway.continuing.kept_conversations import (
+    CONVERSATION_PREFIX,
+    ConversationStore,
+    Entry,
+    KeptConversation,
+    new_names,
+)
+from gateway.errors import (
+    BodyTooLarge,
+    ConversationLocked,
+    ConversationUnknown,
+    Exhausted,
+    FeatureUnsupported,
+    ItemUnknown,
+    Unavailable,
+)
+from gateway.projects import Project, project_of
+from gateway.telemetry import Event, logger
+from gateway.types import Principal
+
+
+ID_BYTES = 24
+"""192 bits: nobody guesses an id, and who learns one still needs a key of its project."""
+
+AFTERWARDS_S = 30.0
+"""How much longer than any request lasts its turn does: what it adds is written at its end."""
+
+TRIES = 16
+"""How often a change is begun anew that others come before."""
+
+RETRY_S = 1.0
+ID_LENGTH_MAX = 64
+_PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
+
+Change = Callable[[KeptConversation], KeptConversation]
+
+
+class Conversations:
+    """Keeps conversations; holds the store."""
+
+    def __init__(
+        self,
+        store: ConversationStore,
+        clock: Clock,
+        settings: ResponsesSettings,
+        limits: Limits,
+        random_hex: Callable[[int], str] = secrets.token_hex,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._keep_us = settings.conversation_keep_days * DAY_US
+        self._count_max = settings.conversations_max
+        self._length_max = limits.body_bytes_max
+        self._turn_us = round((limits.request_deadline_s + AFTERWARDS_S) * SECOND_US)
+        self._random_hex = random_hex
+        self._turns: dict[str, tuple[Project, str]] = {}
+        """By request, which conversation it has taken."""
+        self._log = logger()
+        self.kept: Callable[[Project, int], None] = lambda _project, _length_bytes: None
+        """Told of what was written, so that a project's oldest things go when it is too much."""
+
+    @property
+    def are_kept(self) -> bool:
+        return self._keep_us > 0
+
+    async def create(
+        self,
+        principal: Principal,
+        items: Sequence[msgspec.Raw],
+        metadata: Mapping[str, str],
+        data_class: str,
+    ) -> KeptConversation:
+        """A new one of the caller's project.
+
+        Raises:
+            FeatureUnsupported: none are kept here.
+            Exhausted: the project has as many as it may.
+        """
+        if not self.are_kept:
+            raise FeatureUnsupported("Conversations are not kept here.")
+        now_us = self._clock.utc_us()
+        made = KeptConversation(
+            conversation_id=CONVERSATION_PREFIX + self._random_hex(ID_BYTES),
+            project=project_of(principal),
+            key_id=principal.key_id,
+            data_class=data_class,
+            created_us=now_us,
+            changed_us=now_us,
+            expires_us=now_us + self._keep_us,
+            metadata=metadata,
+        )
+        made = made.with_more(self._named(made, items))
+        self._check_length(made)
+        if not await self._store.make(made, self._count_max):
+            reason = f"This project has {self._count_max} conversations; delete some."
+            raise Exhausted(reason, retry_after_s=60.0)
+        self.kept(made.project, made.length_bytes)
+        return made
+
+    async def find(self, principal: Principal, conversation_id: str) -> KeptConversation:
+        """One of the caller's project; raises ConversationUnknown."""
+        return await self._found(project_of(principal), conversation_id)
+
+    async def describe(
+        self, principal: Principal, conversation_id: str, metadata: Mapping[str, str]
+    ) -> KeptConversation:
+        """Give it other metadata; raises ConversationUnknown."""
+
+        def described(found: KeptConversation) -> KeptConversation:
+            return structs.replace(found, metadata=metadata)
+
+        return await self._change(project_of(principal), conversation_id, described)
+
+    async def forget(self, principal: Principal, conversation_id: str) -> None:
+        """Raises ConversationUnknown where there was none."""
+        if not await self._store.forget(project_of(principal), conversation_id):
+            raise unknown(conversation_id)
+
+    async def add(
+        self,
+        principal: Principal,
+        conversation_id: str,
+        items: Sequence[msgspec.Raw],
+        data_class: str,
+    ) -> Sequence[Entry]:
+        """Add items as if somebody had asked them; these, with their names.
+
+        Raises:
+            ConversationUnknown, ConversationLocked
+            BodyTooLarge: it would be longer than any request may be.
+        """
+        added: list[Entry] = []
+
+        def longer(found: KeptConversation) -> KeptConversation:
+            self._check_free(found)
+            added[:] = self._named(found, items)
+            highest = max(found.data_class, data_class)
+            more = structs.replace(found.with_more(added), data_class=highest)
+            self._check_length(more)
+            return more
+
+        await self._change(project_of(principal), conversation_id, longer)
+        return added
+
+    async def remove(
+        self, principal: Principal, conversation_id: str, item_id: str
+    ) -> KeptConversation:
+        """Take an item out; the conversation stays as sensitive as it was.
+
+        Raises:
+            ConversationUnknown, ConversationLocked, ItemUnknown
+        """
+
+        def shorter(found: KeptConversation) -> KeptConversation:
+            require_item(found, item_id)
+            self._check_free(found)
+            return found.without(item_id)
+
+        return await self._change(project_of(principal), conversation_id, shorter)
+
+    async def begin(
+        self, request_id: str, project: Project, conversation_id: str, *, takes: bool
+    ) -> KeptConversation:
+        """What a request goes on from; where it takes it, nobody else does before it ends.
+
+        Raises:
+            ConversationUnknown
+            ConversationLocked: another request is being answered with it.
+        """
+        for _ in range(TRIES):
+            found = await self._found(project, conversation_id, "conversation")
+            if not takes:
+                return found
+            self._check_free(found)
+            now_us = self._clock.utc_us()
+            until_us = now_us + self._turn_us
+            taken = structs.replace(found, turn=request_id, turn_until_us=until_us)
+            # Before it is written: who leaves in between lets go of what was perhaps taken.
+            self._turns[request_id] = (project, conversation_id)
+            if await self._store.take(taken, now_us):
+                return taken
+        raise locked()
+
+    async def append(
+        self,
+        request_id: str,
+        principal: Principal,
+        conversation_id: str,
+        entries: tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw]],
+        *,
+        data_class: str,
+        user: str,
+    ) -> bool:
+        """Add what was asked and answered. Its caller has it in any case: a failure is logged.
+
+        False where the conversation is gone: it may have been erased while it was answered.
+        """
+        asked, answered = entries
+
+        def longer(found: KeptConversation) -> KeptConversation:
+            more = found.with_more(self._named(found, asked))
+            more = more.with_more(self._named(more, answered, is_answer=True))
+            users = more.users if not user or user in more.users else (*more.users, user)
+            is_mine = found.turn == request_id
+            return structs.replace(
+                more,
+                users=users,
+                data_class=max(found.data_class, data_class),
+                turn="" if is_mine else found.turn,
+                turn_until_us=0 if is_mine else found.turn_until_us,
+            )
+
+        try:
+            await self._change(project_of(principal), conversation_id, longer)
+        except (ConversationUnknown, ConversationLocked, Unavailable) as error:
+            self._log.warning(Event.CONVERSATION_NOT_KEPT, request_id=request_id, code=error.code)
+            return not isinstance(error, ConversationUnknown)
+        self._turns.pop(request_id, None)
+        return True
+
+    async def let_go(self, request_id: str) -> None:
+        """End the turn of a request that added nothing, if it has one."""
+        taken = self._turns.pop(request_id, None)
+        if taken is None:
+            return
+        # Where the database is away it ends by itself, as that of a worker which is gone.
+        with suppress(Unavailable):
+            await asyncio.shield(self._store.let_go(*taken, request_id))
+
+    async def _found(
+        self, project: Project, conversation_id: str, parameter: str | None = None
+    ) -> KeptConversation:
+        found = await self._store.find(project, conversation_id, self._clock.utc_us())
+        if found is None:
+            raise unknown(conversation_id, parameter)
+        return found
+
+    async def _change(
+        self, project: Project, conversation_id: str, change: Change
+    ) -> KeptConversation:
+        """Write it changed, going on from what is there in that moment."""
+        for _ in range(TRIES):
+            found = await self._found(project, conversation_id)
+            now_us = self._clock.utc_us()
+            until_us = now_us + self._keep_us if self.are_kept else found.expires_us
+            changed = structs.replace(
+                change(found), changed_us=max(now_us, found.changed_us), expires_us=until_us
+            )
+            if await self._store.write(changed, now_us):
+                self.kept(project, max(0, changed.length_bytes - found.length_bytes))
+                return changed
+        raise locked()
+
+    def _named(
+        self,
+        conversation: KeptConversation,
+        items: Sequence[msgspec.Raw],
+        *,
+        is_answer: bool = False,
+    ) -> list[Entry]:
+        """Items by names that nothing else in the conversation has."""
+        fields = [FIELDS.decode(item) for item in items]
+        kinds = [str(msgspec.json.decode(each.get("type", b'"message"'))) for each in fields]
+        fresh = [f"{_PREFIXES.get(kind, 'item')}_{self._random_hex(ID_BYTES)}" for kind in kinds]
+        taken = [entry.item_id for entry in conversation.entries]
+        names = new_names(taken, [name_of(each) for each in fields], fresh)
+        return [
+            Entry(name, msgspec.Raw(bytes(item)), is_answer)
+            for name, item in zip(names, items, strict=True)
+        ]
+
+    def _check_length(self, conversation: KeptConversation) -> None:
+        if conversation.length_bytes > self._length_max:
+            reason = f"The conversation would be longer than {self._length_max} bytes."
+            raise BodyTooLarge(reason, parameter="items")
+
+    def _check_free(self, found: KeptConversation) -> None:
+        if found.is_taken(self._clock.utc_us()):
+            raise locked()
+
+
+def said(conversation: KeptConversation) -> list[msgspec.Raw]:
+    """Its items, as a request says them."""
+    items: list[msgspec.Raw] = []
+    for entry in conversation.shown:
+        items += as_input(b"[" + bytes(entry.item) + b"]") if entry.is_answer else [entry.item]
+    return items
+
+
+def require_item(conversation: KeptConversation, item_id: str) -> Entry:
+    """An item by its name; raises ItemUnknown."""
+    entry = conversation.find(item_id)
+    if entry is None:
+        raise ItemUnknown("There is no such item in this conversation.")
+    return entry
+
+
+def unknown(conversation_id: str, parameter: str | None = None) -> ConversationUnknown:
+    """The same for every reason. What was asked for is repeated where it looks like an id."""
+    name = conversation_id.removeprefix(CONVERSATION_PREFIX)
+    is_id = (
+        name != conversation_id and name.isascii() and name.isalnum() and len(name) <= ID_LENGTH_MAX
+    )
+    named = f" with id '{conversation_id}'" if is_id else ""
+    return ConversationUnknown(f"Conversation{named} not found.", parameter=parameter)
+
+
+def locked() -> ConversationLocked:
+    """In the vendor's words."""
+    error = ConversationLocked(
+        "Another process is currently operating on this conversation. Please retry in a few"
+        " seconds.",
+        parameter="conversation",
+    )
+    error.retry_after_s = RETRY_S
+    return error

@@ -1,0 +1,176 @@
+"""Kept conversations: what one is, how it changes, and what every store of them promises.
+
+One is a list of items with names, which turns add to. All of it is written at once, so that who
+reads one sees what somebody left, and never half of it. Pure but for the store.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct, structs
+
+from gateway.projects import Project
+
+
+CONVERSATION_PREFIX = "conv_"
+
+
+class Entry(Struct, frozen=True, omit_defaults=True):
+    """One item of a conversation, by its name there."""
+
+    item_id: str
+    item: msgspec.Raw
+    """As it was asked, or as its caller got it answered."""
+    is_answer: bool = False
+    is_hidden: bool = False
+    """Deleted by its project, and kept by a legal hold alone."""
+
+
+class KeptConversation(Struct, frozen=True):
+    """A list of items that its project may read, change, and have answered."""
+
+    conversation_id: str
+    project: Project
+    key_id: str
+    data_class: str
+    """The most sensitive that any turn or item of it has been."""
+    created_us: int
+    changed_us: int
+    expires_us: int
+    metadata: Mapping[str, str] = {}
+    users: tuple[str, ...] = ()
+    """End users whom its turns named."""
+    entries: tuple[Entry, ...] = ()
+    revision: int = 1
+    """How often it was written; what is written goes on from exactly one."""
+    turn: str = ""
+    """The request that is being answered with it; empty for none."""
+    turn_until_us: int = 0
+    """When that has ended in any case."""
+
+    @property
+    def shown(self) -> Sequence[Entry]:
+        """What its project sees of it, and models do."""
+        return [entry for entry in self.entries if not entry.is_hidden]
+
+    @property
+    def length_bytes(self) -> int:
+        """What its items take, about."""
+        return sum(len(entry.item) + len(entry.item_id) for entry in self.entries)
+
+    def is_taken(self, now_us: int) -> bool:
+        """Whether a turn is under way with it."""
+        return bool(self.turn) and self.turn_until_us > now_us
+
+    def find(self, item_id: str) -> Entry | None:
+        return next((entry for entry in self.shown if entry.item_id == item_id), None)
+
+    def with_more(self, entries: Sequence[Entry]) -> "KeptConversation":
+        return structs.replace(self, entries=(*self.entries, *entries))
+
+    def without(self, item_id: str) -> "KeptConversation":
+        """The item is hidden from now on; `unhidden` is what is left where nothing keeps it."""
+        entries = tuple(
+            structs.replace(entry, is_hidden=True) if entry.item_id == item_id else entry
+            for entry in self.entries
+        )
+        return structs.replace(self, entries=entries)
+
+    def unhidden(self) -> "KeptConversation":
+        """Without what only a hold keeps."""
+        return structs.replace(self, entries=tuple(self.shown))
+
+    def __repr__(self) -> str:
+        return f"KeptConversation({self.conversation_id})"  # The rest is content.
+
+
+class ConversationStore(Protocol):
+    """Conversations that are kept for their project, encrypted."""
+
+    async def make(self, made: KeptConversation, count_max: int) -> bool:
+        """Whether there was room: a project has no more than so many. Raises Unavailable."""
+        ...
+
+    async def find(
+        self, project: Project, conversation_id: str, now_us: int
+    ) -> KeptConversation | None:
+        """None where this project has no such conversation, or has it no more."""
+        ...
+
+    async def write(self, changed: KeptConversation, now_us: int) -> bool:
+        """Whether it was written: not where it is not as it was found, or not there any more.
+
+        What is hidden is thrown away, unless a hold is in force.
+        """
+        ...
+
+    async def take(self, taken: KeptConversation, now_us: int) -> bool:
+        """Take it for its turn; not where another turn has it, or it is not as it was found."""
+        ...
+
+    async def let_go(self, project: Project, conversation_id: str, turn: str) -> None:
+        """End a turn that added nothing."""
+        ...
+
+    async def forget(self, project: Project, conversation_id: str) -> bool:
+        """Whether there was one; while a hold is in force it is hidden, and not destroyed."""
+        ...
+
+
+class MemoryConversations:
+    """A `ConversationStore` that lives in memory: for tests and dry runs, a restart forgets it."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[Project, str], KeptConversation] = {}
+
+    async def make(self, made: KeptConversation, count_max: int) -> bool:
+        its = [each for each in self._kept.values() if each.project == made.project]
+        if sum(each.expires_us > made.changed_us for each in its) >= count_max:
+            return False
+        self._kept[made.project, made.conversation_id] = made
+        return True
+
+    async def find(
+        self, project: Project, conversation_id: str, now_us: int
+    ) -> KeptConversation | None:
+        found = self._kept.get((project, conversation_id))
+        return found if found is not None and found.expires_us > now_us else None
+
+    async def write(self, changed: KeptConversation, now_us: int) -> bool:
+        return await self._put(changed.unhidden(), now_us)
+
+    async def take(self, taken: KeptConversation, now_us: int) -> bool:
+        before = await self.find(taken.project, taken.conversation_id, now_us)
+        if before is None or before.is_taken(now_us):
+            return False
+        return await self._put(taken, now_us)
+
+    async def _put(self, changed: KeptConversation, now_us: int) -> bool:
+        before = await self.find(changed.project, changed.conversation_id, now_us)
+        if before is None or before.revision != changed.revision:
+            return False
+        key = (changed.project, changed.conversation_id)
+        self._kept[key] = structs.replace(changed, revision=changed.revision + 1)
+        return True
+
+    async def let_go(self, project: Project, conversation_id: str, turn: str) -> None:
+        found = self._kept.get((project, conversation_id))
+        if found is not None and found.turn == turn:
+            await self._put(structs.replace(found, turn="", turn_until_us=0), 0)
+
+    async def forget(self, project: Project, conversation_id: str) -> bool:
+        return self._kept.pop((project, conversation_id), None) is not None
+
+
+def new_names(taken: Collection[str], wanted: Sequence[str], fresh: Sequence[str]) -> list[str]:
+    """Each item's name: the one it came with, where that is a name and nobody has it, else a new.
+
+    `fresh` has a new one for each.
+    """
+    seen, names = set(taken), []
+    for own, new in zip(wanted, fresh, strict=True):
+        name = own if own and own not in seen else new
+        seen.add(name)
+        names.append(name)
+    return names

@@ -1,0 +1,151 @@
+"""Conversations in OpenAI's words. Pure: nouns in, JSON out, and what callers want of them in."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta, Struct
+
+from gateway.clock import SECOND_US
+from gateway.continuing.items import LIST, in_parts
+from gateway.continuing.kept_conversations import Entry, KeptConversation
+from gateway.dialects.body import split
+from gateway.dialects.metadata import check_metadata
+from gateway.dialects.openai_batches import list_object
+from gateway.dialects.strict_json import checked, decode_object, invalid
+from policies.facts import AUTO
+
+
+ITEMS_MAX: Final = 20
+"""So many can be added at once."""
+
+INCLUDABLE: Final = frozenset(
+    {
+        *("code_interpreter_call.outputs", "computer_call_output.output.image_url"),
+        *("file_search_call.results", "message.input_image.image_url"),
+        *("message.output_text.logprobs", "reasoning.encrypted_content"),
+        "web_search_call.action.sources",
+    }
+)
+"""What of an item is told only to who asks for it: the item's kind, and the way to the field."""
+
+_ELSEWHERE: Final = frozenset({"web_search_call.results"})
+"""What may be asked for as well, and is never left out."""
+
+
+class _Order(Struct, frozen=True):
+    items: Annotated[list[dict[str, object]], Meta(max_length=ITEMS_MAX)] | None = None
+    metadata: Mapping[str, str] | None = None
+
+
+class _Addition(Struct, frozen=True):
+    items: Annotated[list[dict[str, object]], Meta(min_length=1, max_length=ITEMS_MAX)]
+
+
+class _Description(Struct, frozen=True):
+    metadata: Mapping[str, str] | None
+
+
+class Told(Struct, frozen=True):
+    """What a caller wants in a conversation."""
+
+    items: Sequence[msgspec.Raw] = ()
+    metadata: Mapping[str, str] = {}
+
+
+def read_order(raw: bytes) -> Told:
+    """What makes a conversation; raises RequestInvalid. An empty body makes an empty one."""
+    order = checked(_object(raw or b"{}", _Order), _Order)
+    check_metadata(order.metadata or {})
+    return Told(_raw_items(raw) if order.items else (), order.metadata or {})
+
+
+def read_addition(raw: bytes) -> Told:
+    """Items to add; raises RequestInvalid."""
+    # In the body, too, some clients say what they want included.
+    checked(_object(raw, _Addition, "include"), _Addition)
+    return Told(_raw_items(raw))
+
+
+def read_description(raw: bytes) -> Told:
+    """Other metadata, none with null; raises RequestInvalid."""
+    described = checked(_object(raw, _Description), _Description)
+    check_metadata(described.metadata or {})
+    return Told(metadata=described.metadata or {})
+
+
+def _object(raw: bytes, wire: type[Struct], *more: str) -> dict[str, object]:
+    tree = decode_object(raw)
+    known = {*wire.__struct_fields__, *more}
+    if not tree.keys() <= known:
+        names = ", ".join(wire.__struct_fields__)
+        raise invalid("$", f"The body has {names} and nothing else")
+    return tree
+
+
+def _raw_items(raw: bytes) -> list[msgspec.Raw]:
+    return LIST.decode(split(raw)["items"])
+
+
+def as_asked(items: Sequence[msgspec.Raw]) -> bytes:
+    """The request that would ask these items, whoever policy would have answer it."""
+    return msgspec.json.encode({"model": AUTO, "input": items, "store": False})
+
+
+def conversation_object(kept: KeptConversation) -> dict[str, Any]:
+    return {
+        "id": kept.conversation_id,
+        "object": "conversation",
+        "created_at": kept.created_us // SECOND_US,
+        "metadata": dict(kept.metadata),
+    }
+
+
+def deleted_object(conversation_id: str) -> dict[str, Any]:
+    return {"id": conversation_id, "object": "conversation.deleted", "deleted": True}
+
+
+def item_list(
+    entries: Sequence[Entry], include: Collection[str], *, has_more: bool
+) -> dict[str, Any]:
+    return list_object([item_object(entry, include) for entry in entries], has_more=has_more)
+
+
+def item_object(entry: Entry, include: Collection[str]) -> dict[str, Any]:
+    """An item by its name, without what is told only to who asks for it."""
+    item = in_parts(msgspec.json.decode(entry.item, type=dict[str, Any]))
+    if item.get("type", "message") == "message":
+        item = {"type": "message", "status": "completed", **item}
+    item = {**item, "id": entry.item_id}
+    for name in INCLUDABLE.difference(include):
+        kind, *path = name.split(".")
+        if item["type"] == kind:
+            item = _of_parts(item, *path) if kind == "message" else _without(item, path)
+    return item
+
+
+def _of_parts(item: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
+    """A message without one field of its parts of a kind."""
+    parts = item.get("content")
+    if not isinstance(parts, list):
+        return item
+    content = [
+        _without(part, [name]) if isinstance(part, dict) and part.get("type") == kind else part
+        for part in parts
+    ]
+    return {**item, "content": content}
+
+
+def _without(node: Any, path: Sequence[str]) -> Any:
+    name, *rest = path
+    if not isinstance(node, dict) or name not in node:
+        return node
+    if rest:
+        return {**node, name: _without(node[name], rest)}
+    return {each: value for each, value in node.items() if each != name}
+
+
+def check_include(names: Collection[str]) -> None:
+    """Raises RequestInvalid where something is to be told that no item has."""
+    if not INCLUDABLE.union(_ELSEWHERE).issuperset(names):
+        raise invalid("include", "This value is not one of those allowed")
