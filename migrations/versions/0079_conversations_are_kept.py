@@ -8,11 +8,11 @@ import sqlalchemy as sa
 from alembic import op
 
 
-revision = "0080"
-down_revision: str | None = "0076"
+revision = "0079"
+down_revision: str | None = "0078"
 branch_labels: tuple[str, ...] | None = None
 depends_on: tuple[str, ...] | None = None
-floor = "0080"
+floor = "0079"
 
 _TABLE = "kept_answers"
 _PLACE = ["organisation", "workspace", "project"]
