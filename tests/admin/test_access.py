@@ -47,6 +47,7 @@ BODIES: dict[str, dict[str, object]] = {
     "unschedule": {"reason": "a test"},
     "reveals": {"reason": "why", "ticket": "T-1"},
     "holds": {"reason": "why"},
+    "release": {"asked_by": ""},
     "erasures": {"ticket": "T-1"},
     "subjects": {"user": "somebody"},
     "accept": {"reason": "why"},
