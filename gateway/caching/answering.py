@@ -11,6 +11,7 @@ from msgspec import Struct, structs
 from gateway.caching.kept_streams import WITHHELD, NotedStream, RepeatedStream, is_withheld
 from gateway.caching.likeness import Question, Vector, question_of
 from gateway.caching.response_cache import (
+    CLOCKS_APART_US,
     KeptReply,
     Leave,
     ResponseCache,
@@ -22,7 +23,7 @@ from gateway.caching.response_cache import (
     wishes_of,
 )
 from gateway.caching.vectors import Vectors
-from gateway.clock import SECOND_US, Clock
+from gateway.clock import Clock
 from gateway.dispatch.attempts import AttemptLog
 from gateway.dispatch.cascading import Cascade
 from gateway.dispatch.dispatcher import Answered
@@ -178,6 +179,8 @@ class CachingAnswers:
         reply = await self._shared.find(place.organisation, place.key)
         if reply is None:
             return None
+        if self._cache.is_erased(place.organisation, reply.asked_us, CLOCKS_APART_US):
+            return None
         known = self._cache.find(place.organisation, place.key, float("-inf"))
         if known is None or known.kept_s < reply.kept_s:
             self._cache.keep(place.organisation, place.key, reply)
@@ -203,20 +206,18 @@ class CachingAnswers:
         completion: Completion | None = None,
         events: tuple[StreamEvent, ...] = (),
     ) -> None:
-        now_s, lasted_us = (
-            self._clock.monotonic_s(),
-            passage.arrival.lasted_us(self._clock.utc_us()),
-        )
-        if now_s - lasted_us / SECOND_US <= self._cache.erased_s(place.organisation):
-            return  # It was asked before all of its organisation was erased.
+        asked_us = passage.arrival.arrived_us
+        if self._cache.is_erased(place.organisation, asked_us):
+            return
         reply = KeptReply(
             answer.candidate.target,
             answer.source,
             answer.dropped,
             passage.request.request_id,
-            now_s,
+            self._clock.monotonic_s(),
             completion,
             events,
+            asked_us,
         )
         kept = self._cache.keep(place.organisation, place.key, reply)
         self._metrics.count_cache("kept" if kept else "too_long")

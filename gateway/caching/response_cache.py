@@ -6,7 +6,7 @@ dialect, and every byte of the request. Nothing here is needed: all of it can be
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Protocol
 
 from msgspec import Struct
@@ -28,6 +28,8 @@ COPIES: Final = 3
 AGE_DIGITS_MAX: Final = 9
 FOR_EVER_S: Final = 10**AGE_DIGITS_MAX
 NEVER_S: Final = -1
+CLOCKS_APART_US: Final = 60_000_000
+"""By how much the clocks of two workers may differ without an erased answer coming back."""
 
 
 class KeptReply(Struct, frozen=True):
@@ -41,6 +43,8 @@ class KeptReply(Struct, frozen=True):
     kept_s: float
     completion: Completion | None = None
     events: tuple[StreamEvent, ...] = ()
+    asked_us: int = 0
+    """When the request came, by its worker's wall clock; 0 of a worker that did not say it."""
 
     @property
     def length_bytes(self) -> int:
@@ -81,7 +85,7 @@ class ResponseCache:
         self._settings = settings
         self._replies: dict[str, OrderedDict[bytes, KeptReply]] = {}
         self._held_bytes: dict[str, int] = {}
-        self._erased_s: Mapping[str, float] = {}
+        self._erased_us: Mapping[str, int] = {}
         self.likenesses = Likenesses(settings.vectors_max)
 
     @property
@@ -102,14 +106,14 @@ class ResponseCache:
         found = replies.get(key) if replies is not None else None
         if replies is None or found is None:
             return None
-        if found.kept_s < oldest_s or found.kept_s <= self.erased_s(organisation):
+        if found.kept_s < oldest_s:
             return None
         replies.move_to_end(key)
         return found
 
     def keep(self, organisation: str, key: bytes, reply: KeptReply) -> bool:
         """Keep a reply in the place of an older one; whether it was short enough, and may be."""
-        is_erased = reply.kept_s <= self.erased_s(organisation)
+        is_erased = self.is_erased(organisation, reply.asked_us)
         if is_erased or reply.length_bytes > self.reply_bytes_max:
             return False
         self._forget(organisation, key)
@@ -138,24 +142,27 @@ class ResponseCache:
         self.likenesses.keep_only({key for replies in self._replies.values() for key in replies})
         return len(stale)
 
-    def erased_s(self, organisation: str) -> float:
-        """When all that it said was erased, by the clock; what was kept before is nobody's."""
-        return self._erased_s.get(organisation, float("-inf"))
+    def is_erased(self, organisation: str, asked_us: int, apart_us: int = 0) -> bool:
+        """Whether all that an organisation said was erased after it asked something.
 
-    def forget_erased(self, erased_s: Mapping[str, float]) -> None:
-        """Drop what was kept before its organisation was erased, wherever it comes from later."""
-        self._erased_s = erased_s
-        gone = [
-            (organisation, key)
-            for organisation in erased_s.keys() & self._replies.keys()
-            for key, reply in self._replies[organisation].items()
-            if reply.kept_s <= erased_s[organisation]
-        ]
-        for organisation, key in gone:
-            self._forget(organisation, key)
-        if gone:
-            left = {key for replies in self._replies.values() for key in replies}
-            self.likenesses.keep_only(left)
+        Of what another worker was asked that cannot be told within `apart_us`, and is taken for so.
+        """
+        erased_us = self._erased_us.get(organisation)
+        return erased_us is not None and asked_us <= erased_us + apart_us
+
+    def forget_erased(self, erased_us: Mapping[str, int], anew: Collection[str]) -> None:
+        """Until when each organisation's answers are nobody's; those `anew` lose all that is here.
+
+        It is heard of a moment after it happened, and whatever was kept until then may be older.
+        """
+        self._erased_us = erased_us
+        if not anew:
+            return
+        for organisation in self._replies.keys() & set(anew):
+            for key in list(self._replies[organisation]):
+                self._forget(organisation, key)
+        left = {key for replies in self._replies.values() for key in replies}
+        self.likenesses.keep_only(left)
 
     async def close(self) -> None:
         """Leave what is shared."""

@@ -11,12 +11,12 @@ from typing import Protocol
 
 from gateway.assembly.places import Rotation
 from gateway.caching.response_cache import ResponseCache
-from gateway.clock import SECOND_US, Clock
+from gateway.clock import Clock
 from gateway.dispatch.health import TargetHealth
 from gateway.identity import KeyTable, key_table
 from gateway.money.rates import Rates
 from gateway.snapshot import SnapshotKeeper
-from gateway.store.custody.erased_wholly import erased_wholly_us
+from gateway.store.custody.erased_wholly import ErasedWholly
 from gateway.store.engine import Database
 from gateway.store.identity.keys import KeyStore
 from gateway.store.money.leased_ledger import LeasedLedger
@@ -43,15 +43,25 @@ class ErasedAnswers:
     """
 
     def __init__(self, database: Database, cache: ResponseCache, clock: Clock) -> None:
-        self._database, self._cache, self._clock = database, cache, clock
+        self._erased, self._cache, self._clock = ErasedWholly(database), cache, clock
+        self._known_us: dict[str, int] | None = None
+        """By organisation, when the last erasure was by the clock of whoever carried it out."""
+        self._until_us: dict[str, int] = {}
 
     async def obey(self) -> None:
-        """Forget what was kept before, and give none of it again that workers share."""
-        erased = await erased_wholly_us(self._database)
-        now_s, now_us = self._clock.monotonic_s(), self._clock.utc_us()
-        self._cache.forget_erased(
-            {whose: now_s - (now_us - at_us) / SECOND_US for whose, at_us in erased.items()}
-        )
+        """Forget what was kept before, and give none of it again that workers share.
+
+        What is heard of now happened before now, whatever the other's clock says. Of what happened
+        before the start nothing is here, and only that clock tells.
+        """
+        erased_us = dict(await self._erased.times_us())
+        known_us = erased_us if self._known_us is None else self._known_us
+        now_us = self._clock.utc_us()
+        anew = [whose for whose, at_us in erased_us.items() if known_us.get(whose) != at_us]
+        heard_us = {whose: max(erased_us[whose], now_us) for whose in anew}
+        self._until_us = erased_us | self._until_us | heard_us
+        self._known_us = erased_us
+        self._cache.forget_erased(self._until_us, anew)
 
 
 class Following:

@@ -189,7 +189,7 @@ async def test_what_an_organisation_said_is_given_by_no_worker_once_that_is_eras
 
     await erased_by_two(workers[0], "--organisation", "acme", "--ticket", "DPO-12")
     for worker, before in zip(workers, revisions, strict=True):
-        while worker.plane.snapshots.revision == before or not worker.plane._cache._erased_s:
+        while worker.plane.snapshots.revision == before or not worker.plane._cache._erased_us:
             await asyncio.sleep(0.02)
 
     assert (await there.post("openai", body)).headers["x-gatewright-cache"] == "miss"

@@ -16,8 +16,8 @@ from msgspec import Struct, structs
 
 from gateway.caching.answering import CachingAnswers
 from gateway.caching.likeness import Vector, is_comparable, question_of, vector_of
-from gateway.caching.response_cache import KeptReply, ResponseCache
-from gateway.clock import StoppedClock
+from gateway.caching.response_cache import CLOCKS_APART_US, KeptReply, ResponseCache
+from gateway.clock import SECOND_US, StoppedClock
 from gateway.configuration.sections import ResponseCacheSettings
 from gateway.configuration.settings import Limits
 from gateway.dispatch.attempts import AttemptLog
@@ -37,6 +37,7 @@ from tests.policies.worlds import document
 
 NOTHING: Any = None
 KEEPS_S = 100
+APART_S = CLOCKS_APART_US // SECOND_US + 1
 DEFAULTS = {"order": ["cheapest"], "cache_s": KEEPS_S, "cache_like_percent": 50.0}
 SETS = tuple(
     PolicySet(each)
@@ -152,11 +153,13 @@ class Installation:
             for cache in self.caches
         ]
         self.erased_s: dict[str, float] = {}
+        self._erased_us: dict[str, int] = {}
 
     def erase(self, organisation: str) -> None:
         self.erased_s[organisation] = self.clock.monotonic_s()
+        self._erased_us[organisation] = self.clock.utc_us()
         for cache in self.caches:
-            cache.forget_erased(dict(self.erased_s))
+            cache.forget_erased(dict(self._erased_us), [organisation])
 
     async def ask(self, worker: int, world: World) -> tuple[Said, Mapping[str, str]]:
         """What comes back, and what the caller hears of the cache."""
@@ -248,7 +251,7 @@ async def _lived_between(there: Installation, *steps: tuple[Any, ...]) -> None:
     for kind, given_ in steps:
         if kind == "erase":
             there.erase(given_)
-        there.clock.advance(1)
+        there.clock.advance(APART_S)
 
 
 def test_the_same_world_gives_it_again_and_an_erased_one_does_not() -> None:
