@@ -36,6 +36,7 @@ from gateway.store.custody.line_marks import LineMarks
 from gateway.store.custody.looked_again import LookedAgain
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import DatabaseAuditSink
+from gateway.store.held import was_set_since
 from gateway.store.kept_answers import DatabaseAnswers, kept_answers
 from gateway.store.schema.batches import batch_lines, batches
 from gateway.store.schema.owned import owner_columns, owner_of
@@ -161,7 +162,7 @@ class KeptContent:
     async def destroy_again(self) -> int:
         """Destroy what is on the list and a backup brought back; how many things that were.
 
-        What an erasure has listed that is not at its end, and that a hold forbids by now, stays.
+        What an erasure has listed that is not at its end, and that a hold forbids since, stays.
 
         Raises:
             OSError: the list cannot be read.
@@ -169,7 +170,9 @@ class KeptContent:
         """
         erased = await asyncio.to_thread(listed, self._folder)
         kept_back = await held_back(self._database, {each.case for each in erased if each.case})
-        erased = [each for each in erased if each.case not in kept_back]
+        erased = [
+            each for each in erased if not was_set_since(kept_back.get(each.case), each.erased_us)
+        ]
         again = await self._apply([each for each in erased if not each.file], is_again=True)
         again += await self._forget_files(
             [each.file for each in erased if each.file and not each.lines]

@@ -4,14 +4,15 @@ A backup brought them back: then they go again. Or a disk failed when they were 
 hold that was set since goes first, and nobody has said that they are gone.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from gateway.audit.content_keys.keys import WrappedKey
 from gateway.store.engine import Database
+from gateway.store.held import was_set_since
 from gateway.store.schema.custody import audit_holds, erasure_cases, erasure_reports
 
 
@@ -26,25 +27,39 @@ class _Key(Struct, frozen=True):
     key: str
 
 
-async def held_subjects(database: Database) -> frozenset[tuple[str, str]]:
-    """Whom holds are on now, by organisation; a subject may be empty, which is everybody."""
-    query = select(_H.organisation, _H.subject).where(_H.released_by == "")
+async def held_subjects(database: Database) -> dict[tuple[str, str], int]:
+    """Whom holds are on now, by organisation, and when the last was set.
+
+    A subject may be empty, which is everybody.
+    """
+    query = (
+        select(_H.organisation, _H.subject, func.max(_H.set_us))
+        .where(_H.released_by == "")
+        .group_by(_H.organisation, _H.subject)
+    )
     async with database.reading() as connection:
         rows = (await connection.execute(query)).all()
-    return frozenset((row.organisation, row.subject) for row in rows)
+    return {(organisation, subject): int(set_us) for organisation, subject, set_us in rows}
 
 
 async def spared(
-    database: Database, held: Collection[tuple[str, str]], keys: Sequence[WrappedKey]
+    database: Database,
+    held: Mapping[tuple[str, str], int],
+    keys: Sequence[WrappedKey],
+    erased_us: Mapping[str, int],
 ) -> frozenset[str]:
     """The ids of these keys that holds on `held` cover, and of which no erasure says: it is gone.
 
-    `keys` are those on a list of erased ones that lie somewhere all the same.
+    `keys` are those on a list of erased ones that lie somewhere all the same, `erased_us` when each
+    was listed. A hold that was set before had been released by then.
     """
     theirs = [
         key
         for key in keys
-        if (key.organisation, "") in held or (key.organisation, key.subject) in held
+        if any(
+            was_set_since(held.get((key.organisation, whose)), erased_us[key.key])
+            for whose in ("", key.subject)
+        )
     ]
     gone = await _gone(database, {key.organisation for key in theirs}) if theirs else set[str]()
     return frozenset(key.key for key in theirs).difference(gone)

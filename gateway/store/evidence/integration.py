@@ -5,7 +5,7 @@ The data plane runs it beside its requests; the command line uses the same parts
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
@@ -144,7 +144,7 @@ class Integration:
         try:
             folder = self.files.directory
             erased = await asyncio.to_thread(erased_keys, folder)
-            stay = await self._held_back(list(erased))
+            stay = await self._held_back(erased)
             again = await asyncio.to_thread(apply_list, self.directory, folder, Disk(), stay)
         except OSError as error:
             raise StartupRefused(
@@ -154,12 +154,13 @@ class Integration:
         if again:
             self._log.warning(Event.AUDIT_ERASED_AGAIN, count=again)
 
-    async def _held_back(self, erased: Sequence[str]) -> frozenset[str]:
-        held = await held_subjects(self.database) if erased else ()
+    async def _held_back(self, erased: Mapping[str, int]) -> frozenset[str]:
+        held = await held_subjects(self.database) if erased else {}
         if not held:
             return frozenset()
         there = await asyncio.to_thread(listed_here, self.directory, self.files.directory)
-        return await spared(self.database, held, [*there, *await self._second.keys(erased)])
+        keys = [*there, *await self._second.keys(list(erased))]
+        return await spared(self.database, held, keys, erased)
 
     async def _tell_damaged(self) -> None:
         try:

@@ -10,13 +10,14 @@ import pytest
 from gateway.audit.content_keys.erasure import destroy_ids, erased_keys, matching_keys
 from gateway.audit.disk import Disk
 from gateway.audit.memory import MemoryAuditLog
+from gateway.batches import Line
 from gateway.errors import NotReady
 from gateway.store.custody.erasure_cases import ErasureCases
 from gateway.store.custody.kept_content import KeptContent
 from gateway.store.custody.orders import Custody
 from gateway.store.evidence.integration import Integration
 from gateway.store.evidence.second_rows import SecondContents, SecondRecord, insert_second
-from tests.gateway.store.custody.kept_archive import Archive, line
+from tests.gateway.store.custody.kept_archive import Archive, body, line
 from tests.gateway.store.custody.test_folder_erasures import House, house
 
 
@@ -109,6 +110,55 @@ async def test_keys_in_the_database_stay_under_a_hold_likewise(house: House) -> 
     await released(house.custody, hold.id)
     await started(house).erase_again()
     assert await second.matching_keys("acme", None) == []
+
+
+async def test_keys_go_again_under_a_hold_that_was_released_before_they_were_listed(
+    house: House,
+) -> None:
+    """A database that was put back has it in force again, and no case that says what is gone."""
+    lost = house.key("ann", "one", "one")
+    keys = matching_keys(house.at("one"), "acme", None)
+    backup = house.folder / "backup"
+    shutil.copytree(house.at("one"), backup)
+    await house.custody.set_hold("cora", "acme", "ann", "a lawsuit")
+    house.clock.advance(7_200)
+    destroy_ids(
+        house.at("one"), house.folder / "one-checkpoints", [lost], house.clock.utc_us(), Disk()
+    )
+    shutil.rmtree(house.at("one"))
+    backup.rename(house.at("one"))
+    record = SecondRecord("one_db", 0, 0, "req_1", "intent", lost, b"sealed")
+    async with house.database.writing() as connection:
+        await insert_second(connection, [record], keys)
+    assert house.subjects("one") == ["ann"]
+    await started(house).erase_again()
+    assert not house.subjects("one")
+    assert await SecondContents(house.database).matching_keys("acme", None) == []
+
+
+async def test_what_is_kept_goes_again_under_a_hold_that_was_released_before_it_was_listed(
+    archive: Archive,
+) -> None:
+    """Likewise: there the case is open again, and waits for the release."""
+    log = MemoryAuditLog()
+    await log.start()
+    custody = Custody(archive.database, log, archive.clock)
+    cases, ann = ErasureCases(archive.database, custody, archive.clock), archive.subject("ann")
+    await custody.set_hold("cora", "acme", ann, "a lawsuit")
+    case = await cases.open("cora", "acme", ann, "gdpr", "T-1")
+    archive.clock.advance(7_200)
+    batch = await archive.batch("ann", "bob")
+    key = await archive.batches.content_key(batch)
+    assert key is not None
+    await archive.answer("resp_1", "ann")
+    found = await archive.kept.find("acme", ann, bytes_max=None)
+    await archive.kept.destroy(found, "acme", case.id)
+    await archive.move(batch, state="validating")
+    await archive.lines.add(batch.batch_id, key, [Line(1, "n1", body("ann"))])
+    await archive.answer("resp_1", "ann")
+    assert await archive.kept.destroy_again() == 2
+    assert await archive.numbers() == [(batch.batch_id, 2)]
+    assert (await archive.kept.find("acme", ann)).numbers.answers == 0
 
 
 async def test_files_and_lines_that_the_database_kept_stay_under_a_hold(
