@@ -7,12 +7,13 @@ budget next; where nobody does, it is looked for, or a report would show for eve
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import delete, select
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.money.budgets import BudgetKey
-from gateway.store.engine import Database
-from gateway.store.money.parked_money import given_back
+from gateway.store.engine import Database, together
+from gateway.store.money.budget_rows import lease_changes
+from gateway.store.money.parked_money import given_back, holding_something
 from gateway.store.money.slices import Budget, Lease, LeaseHolder, without
 from gateway.store.schema.tables import budget_leases
 
@@ -20,8 +21,9 @@ from gateway.store.schema.tables import budget_leases
 NOBODY: Final = LeaseHolder("", "")
 """Who looks for what others left, and holds nothing itself."""
 _LEASES = budget_leases.c
-_AT_ONCE_MAX: Final = 500
-"""Budgets of which leases are looked at in one transaction, which others may wait for."""
+_AT_ONCE_MAX: Final = 200
+"""Budgets of which leases are looked at in one transaction, which others may wait for: as do the
+looker's own reports, by which its leases live."""
 
 
 async def forgotten(database: Database, expired_us: int) -> list[BudgetKey]:
@@ -52,21 +54,19 @@ async def settled(
 ) -> dict[BudgetKey, Lease]:
     """The holder's own leases; those of past windows, runs and the dead are written off."""
     own: dict[BudgetKey, Lease] = {}
+    over = list[Lease]()
     for lease in found:
-        budget = state[lease.key]
-        is_current = lease.window_start_us == budget.window_start_us
+        is_current = lease.window_start_us == state[lease.key].window_start_us
         is_own = (lease.worker, lease.incarnation) == (holder.worker, holder.incarnation)
         if is_own and is_current:
             own[lease.key] = lease
-            continue
-        parked = await given_back(connection, lease, now_us)
-        if is_current:
+        else:
+            over.append(lease)
+    holding = await holding_something(connection, over)
+    for lease in over:
+        budget = state[lease.key]
+        parked = await given_back(connection, lease, now_us) if lease in holding else 0
+        if lease.window_start_us == budget.window_start_us:
             state[lease.key] = without(budget, lease, parked)
-        await connection.execute(
-            delete(budget_leases).where(
-                _LEASES.account == lease.account,
-                _LEASES.window_kind == lease.window_kind,
-                _LEASES.worker == lease.worker,
-            )
-        )
+    await together(connection, lease_changes(over, (), {lease.key for lease in over}))
     return own

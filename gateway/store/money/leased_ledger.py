@@ -367,8 +367,9 @@ class LeasedLedger:
         now_s = self._clock.monotonic_s()
         if now_s - self._forgot_s <= _FORGETTING_S:
             return
+        if await self._leases.write_off_dead():
+            return  # The rest behind the next report: without those this worker's leases run out.
         self._forgot_s = now_s
-        await self._leases.write_off_dead()
         if self._held.templates:
             self._held.look_again()
             await self._leases.forget_past_users()

@@ -184,6 +184,22 @@ async def _note(connection: AsyncConnection, kind: DatabaseKind, stake: Stake) -
         await connection.execute(insert_into(kind, parked_money).on_conflict_do_nothing(), rows)
 
 
+async def holding_something(
+    connection: AsyncConnection, leases: Sequence[Lease]
+) -> frozenset[Lease]:
+    """Those of these leases of which parked lines hold some: one look for many."""
+    if not leases:
+        return frozenset()
+    query = select(*(_MONEY[name] for name in _PART)).where(
+        _MONEY.worker.in_({lease.worker for lease in leases}),
+        _MONEY.account.in_({lease.account for lease in leases}),
+        _MONEY.is_ending == 0,
+    )
+    found = {tuple(row) for row in (await connection.execute(query.distinct())).all()}
+    parts = ((lease, tuple(getattr(lease, name) for name in _PART)) for lease in leases)
+    return frozenset(lease for lease, part in parts if part in found)
+
+
 async def given_back(connection: AsyncConnection, lease: Lease, now_us: int) -> int:
     """What parked lines held of a lease that is written off; from now on they hold nothing."""
     held = and_(
