@@ -51,10 +51,13 @@ _LONGEST_WIRE_WORD: Final = max(map(len, WIRE_WORDS))
 _WORDS_OF = frozenset(
     {
         *("content", "text", "thinking", "refusal", "output", "input", "arguments", "data"),
-        *("reasoning", "reasoning_content"),
+        *("reasoning", "reasoning_content", "title", "context", "cited_text", "query", "error"),
+        *("code", "logs", "stdout", "stderr", "diff", "transcript"),
     }
 )
 """Under which names messages and parts say their words."""
+_GIVEN: Final = frozenset({"input", "arguments"})
+"""What a tool is given: it has names of its own, and all of it is said."""
 _SYSTEM_KEYS = frozenset({"system", "instructions"})
 # Content parts that bring or name content which is not text, by the value of "type".
 _OPAQUE_PARTS = {
@@ -244,7 +247,9 @@ class _Walk:
                 self.set_aside(begin)
             if isinstance(value, str) and self.is_opaque(mapping, key, value):
                 continue
+            is_message, self.is_message = self.is_message, self.is_message and key not in _GIVEN
             self.value(value, role, depth + 1, nested)
+            self.is_message = is_message
             if has_asides and key not in _WORDS_OF and not isinstance(given, dict | list):
                 self.set_aside(begin)
 
@@ -257,9 +262,13 @@ class _Walk:
         return True
 
     def set_aside(self, begin: int) -> None:
-        """What was found since stands beside the words of a message."""
+        """What was found since stands beside the words of a message.
+
+        A list of bytes stays known as that: nothing can be put in the place of what it says.
+        """
         for at in range(begin, len(self.segments)):
-            self.segments[at] = structs.replace(self.segments[at], kind=ASIDE)
+            if self.segments[at].kind != CODES:
+                self.segments[at] = structs.replace(self.segments[at], kind=ASIDE)
 
     def note_opaque(self, kind: str, part: dict[object, object]) -> None:
         """A content part of an opaque type; an Anthropic document may bring plain text."""

@@ -224,3 +224,38 @@ def test_what_stands_beside_the_words_of_a_message_parts_no_number(name: str, me
     ):
         said = {"model": "m", member: [form(first), between, form(last)]}
         assert inspect(said).counts == {"CREDIT_CARD": 1}, (first, last)
+
+
+def turn(kind: str, **members: Any) -> dict[str, Any]:
+    return assistant([{"type": "text", "text": "So."}, {"type": kind, **members}])
+
+
+DOCUMENT = {"type": "text", "media_type": "text/plain", "data": "Well."}
+SAYING: dict[str, Any] = {
+    "a document's title": lambda text: turn("document", title=text, source=DOCUMENT),
+    "what a document is about": lambda text: turn("document", source=DOCUMENT, context=text),
+    "a result's title": lambda text: turn("search_result", title=text, content=[]),
+    "a quotation": lambda text: turn(
+        "text", text="So", citations=[{"type": "u", "cited_text": text}]
+    ),
+    "what a tool is given": lambda text: turn(
+        "tool_use", name="jot", input={"type": "it", "body": text}
+    ),
+    "an error": lambda text: {"type": "mcp_call", "arguments": "{}", "error": text},
+}
+
+
+@pytest.mark.parametrize("name", SAYING)
+def test_words_that_have_a_name_of_their_own_are_no_less_said(name: str) -> None:
+    form = SAYING[name]
+    said = [form(f"My card is {FIRST}"), user("Well."), form(f"{LAST}.")]
+
+    assert asked(*said).counts["CREDIT_CARD"] == 1
+
+
+def test_bytes_beside_the_words_of_a_message_have_no_place_that_could_be_replaced() -> None:
+    """They stand in a text that is JSON; what is put in the place of a card there is no byte."""
+    note = json.dumps({"a\u00e4": [*f"my card is {CARD}".encode()]})
+    result = asked({**user("Well."), "note": note})
+
+    assert ("CREDIT_CARD" in result.counts, result.is_torn) == (True, True)
