@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Iterator
+from itertools import dropwhile, pairwise, product
 from typing import Final
 
+from classifiers.pii import validators
 from classifiers.pii.decoded import Change, Decoded
 from classifiers.pii.findings import Finding
 
@@ -38,7 +40,10 @@ _FILLERS = frozenset(("dash", "hyphen", "space", "and", "then", "uh", "um"))
 _ALSO_WORDS = frozenset(("null", "un", "une"))
 """Words of many texts: they say digits beside others only."""
 _LONGEST_GAP = 12
-_MARKS = " \t\n,.-\"'\\"
+_LONGEST_SAID = 4
+_SAID = " \t\n,.-"
+"""Between words as they are said or written in a row; farther apart, or in quotes, is a list."""
+_MARKS = f"{_SAID}\"'\\"
 _SPOKEN = "|".join(
     sorted((*_DIGIT_WORDS, *_TENS, *_TIMES, *_FILLERS), key=lambda word: (-len(word), word))
 )
@@ -46,6 +51,7 @@ _SPELLED = re.compile(
     rf"(?<![\w])(?:{_SPOKEN}|[0-9]{{1,4}}|[A-Za-z])(?![\w\u0900-\u097f])", re.IGNORECASE
 )
 _LEAST_SPELLED: Final = 3
+_STRAY_MAX: Final = 2
 
 
 def spelled_digits(text: str) -> Iterator[Change]:
@@ -54,15 +60,47 @@ def spelled_digits(text: str) -> Iterator[Change]:
     for match in _SPELLED.finditer(text):
         gap = text[run[-1].end() : match.start()] if run else ""
         if run and (len(gap) > _LONGEST_GAP or gap.strip(_MARKS)):
-            yield from _spelled_run(text, run)
+            yield from _in_run(text, run)
             run = []
-        if run or not (match[0].lower() in _FILLERS or match[0] in _SINGLE):
+        if run or not _is_beside(match):
             run.append(match)
-    yield from _spelled_run(text, run)
+    yield from _in_run(text, run)
+
+
+def _in_run(text: str, run: list[re.Match[str]]) -> Iterator[Change]:
+    """A run as it is said; of a list what a check digit proves, or else what is said in it.
+
+    Programs have lists of number words, and their length says nothing.
+    """
+    ends = [
+        at for at in range(1, len(run)) if not _is_said(text[run[at - 1].end() : run[at].start()])
+    ]
+    found = [*_spelled_run(text, run)]
+    if not ends or any(_is_proved(digits) for _, _, digits in found):
+        yield from found
+        return
+    for first, end in pairwise((0, *ends, len(run))):
+        yield from _spelled_run(text, [*dropwhile(_is_beside, run[first:end])])
+
+
+def _is_said(gap: str) -> bool:
+    return len(gap) <= _LONGEST_SAID and not gap.strip(_SAID)
+
+
+def _is_proved(digits: str) -> bool:
+    """Whether they are a card's or an Aadhaar's, with a word or two of something else beside it."""
+    ends = product(range(_STRAY_MAX + 1), range(len(digits) - _STRAY_MAX, len(digits) + 1))
+    some = (digits[start:end] for start, end in ends)
+    return any(validators.card(each) or validators.aadhaar(each) for each in some)
+
+
+def _is_beside(match: re.Match[str]) -> bool:
+    """Whether it begins and ends no number."""
+    return match[0].lower() in _FILLERS or match[0] in _SINGLE
 
 
 def _spelled_run(text: str, run: list[re.Match[str]]) -> Iterator[Change]:
-    while run and (run[-1][0].lower() in _FILLERS or run[-1][0] in _SINGLE):
+    while run and _is_beside(run[-1]):
         run.pop()
     if sum(map(_is_digit_word, run)) < _LEAST_SPELLED:
         return
@@ -107,15 +145,21 @@ _BY_LENGTH |= dict.fromkeys(range(14, 20), "CREDIT_CARD")
 
 
 def spelled_out(decoded: Decoded) -> list[Finding]:
-    """Nobody spells a number that is nothing: its length alone says what it may be."""
+    """Nobody spells a number that is nothing: its length alone says what it may be.
+
+    But who counts from nought or one names none.
+    """
     return [
         Finding(place, place + length, _BY_LENGTH.get(length, "NATIONAL_ID"), 0.5, "spelled")
         for place, length in zip(decoded.places, decoded.lengths, strict=True)
-        if length >= _LEAST_IDENTIFIER and decoded.text[place : place + length].isdigit()
+        if length >= _LEAST_IDENTIFIER
+        and (said := decoded.text[place : place + length]).isdigit()
+        and not _COUNTED.startswith((said, f"0{said}"))
     ]
 
 
 _LEAST_IDENTIFIER = 7
+_COUNTED: Final = "".join(map(str, range(20)))
 
 _OTHER_SCRIPT = "|".join(word for word in _DIGIT_WORDS if not word.isascii())
 # One alone is "a" or "two"; a number that is said has several in a row.

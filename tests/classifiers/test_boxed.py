@@ -135,3 +135,38 @@ def test_words_that_say_a_digit_among_others_only_are_none() -> None:
     assert labels("[null, null, null, null, null, null, null, null]") == set()
     assert labels("null, 1, null, 2, null, 3, null, 4, null, 5, null, 6") == set()
     assert labels("un, une, un, une, un, une, un, une, un") == set()
+
+
+DIGITS = "zero one two three four five six seven eight nine".split()  # noqa: SIM905 - ten words.
+
+
+@pytest.mark.parametrize("number", ["0123456789", "314159265", "98765432", "27182818284590"])
+@pytest.mark.parametrize("form", ["{}", "words = {}\n", "VALUES {}", "enum Digit {};"])
+def test_a_list_of_words_is_a_number_only_by_its_check_digit(form: str, number: str) -> None:
+    """Programs and exercises have lists of number words, and their length says nothing."""
+    said = [DIGITS[int(digit)] for digit in number]
+    lines = "{\n    " + ",\n    ".join(said) + "\n}"
+    for text in (json.dumps(said), json.dumps(json.dumps(said)), repr(said), lines):
+        assert labels(form.format(text)) == set(), text
+
+
+def test_a_word_more_in_a_list_hides_no_card() -> None:
+    said = [DIGITS[int(digit)] for digit in CARD]
+    for listed in (["two", *said], [*said, "one"], ["six", "nine", *said, "two", "two"]):
+        assert labels(json.dumps(listed)) & {"CREDIT_CARD", "NATIONAL_ID"}
+
+
+def test_what_is_said_within_a_list_is_found_as_it_was() -> None:
+    said = " ".join(DIGITS[int(digit)] for digit in "987654321")
+    assert labels(json.dumps(["and one", said, "two, three"])) == labels(f"it is {said}") != set()
+
+
+@pytest.mark.parametrize("last", [9, 10, 12, 19])
+def test_who_counts_names_no_number(last: int) -> None:
+    words = [*DIGITS, "ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen"]
+    words += ["sixteen", "seventeen", "eighteen", "nineteen"]
+    for first in (0, 1):
+        counted = words[first : last + 1]
+        for text in (" ".join(counted), ", ".join(counted), ", ".join(counted).upper()):
+            assert labels(text) == set(), text
+    assert labels(" ".join(words[3:10])) != set()
