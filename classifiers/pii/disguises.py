@@ -16,6 +16,7 @@ from classifiers.pii.called import called, is_called
 from classifiers.pii.decoded import Change, Decoded
 from classifiers.pii.findings import Finding
 from classifiers.pii.gate import options
+from classifiers.pii.number_signs import apart, stands_at_a_number
 from classifiers.pii.patterns import UPI_HANDLES
 from classifiers.pii.scattered import TRIGGER, scattered
 from classifiers.pii.spoken import SPOKEN_TRIGGER, says_digits, spelled_digits, spelled_out
@@ -32,8 +33,9 @@ COLUMNS: Final = "columns"
 SIBLINGS: Final = "siblings"
 CALLED: Final = "called"
 CELLS: Final = "cells"
+SIGNS: Final = "signs"
 _READ_INSIDE: Final = frozenset(
-    {SCATTERED, BOXED, MARKUP, SPELLED, BARS, COLUMNS, SIBLINGS, CALLED, CELLS}
+    {SCATTERED, BOXED, MARKUP, SPELLED, BARS, COLUMNS, SIBLINGS, CALLED, CELLS, SIGNS}
 )
 
 
@@ -249,6 +251,7 @@ DISGUISES: Final = (
     # The ASCII view of a text has no NUL.
     Disguise(TAGS, r"\x00", _tags, hides_words=True, occurs=_has_tags),
     Disguise(CALLED, r"\x00", called, occurs=is_called),
+    Disguise(SIGNS, r"\x00", apart, occurs=stands_at_a_number),
     Disguise(
         MARKUP,
         r"(?i)[0-9](?:</?[a-z]|<!--|\x1b\[)|[0-9](?:\*\*|__|`)[ .\-]?[0-9]"

@@ -37,7 +37,7 @@ _HIDDEN = frozenset(
     )
 )
 # Digits of Chinese and Japanese, as they are said and as they stand on cheques.
-_HAN_DIGITS = {
+HAN_DIGITS = {
     char: str(digit)
     for digit, chars in enumerate(
         (
@@ -80,7 +80,7 @@ def _folded(code: int) -> str:
         return char
     if code in _HIDDEN:
         return _DROPPED
-    special = _LOOK_ALIKE.get(char) or _QUOTES.get(char) or _HAN_DIGITS.get(char)
+    special = _LOOK_ALIKE.get(char) or _QUOTES.get(char) or HAN_DIGITS.get(char)
     if special:
         return special
     if digit := _digit(char):
@@ -107,7 +107,7 @@ def _table() -> str:
         else:
             blocks.append("".join(map(_folded, range(start, start + 0x100))))
     table = list("".join(blocks))
-    for char, digit in _HAN_DIGITS.items():
+    for char, digit in HAN_DIGITS.items():
         table[ord(char)] = digit
     return "".join(table)
 
