@@ -47,8 +47,8 @@ from gateway.types import Principal
 PATH: Final = "/v1/messages/batches"
 PAGE_MAX: Final = 1_000
 """As Anthropic lets them be asked for."""
-INTAKES_MAX: Final = 2
-"""At once, on one worker: each may hold a body several times over."""
+INTAKES_MAX: Final = 4
+"""At once, on one worker, half of them of one project: each may hold a body several times over."""
 GROUP_BYTES: Final = 256 * 1024
 CONTENT_TYPE: Final = "application/x-jsonl"
 

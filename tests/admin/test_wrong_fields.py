@@ -84,6 +84,7 @@ async def walked(listener: Listener, browser: Browser, own: Known) -> list[Refus
     _, text = await browser.send("GET", "/api/openapi.json")
     document = msgspec.json.decode(text)
     asking = Asking(document, reading(listener.application), own.ids)
+    await browser.send("GET", "/api/openapi.json")  # A new connection, where that took long.
     done = []
     for method, path, *_ in subject(handlers(listener.application)):
         if method in SAFE_METHODS or not path.startswith("/api/"):

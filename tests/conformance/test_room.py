@@ -8,6 +8,7 @@ import anthropic
 import openai
 import pytest
 
+from gateway.api.uploads import UPLOADS_MAX
 from gateway.projects import Project
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.lines import LineStore
@@ -64,9 +65,11 @@ async def test_files_that_arrive_at_once_find_no_more_room_than_one_after_the_ot
         async def send() -> None:
             await client.files.create(file=b"x" * 2_400_000, purpose="batch")
 
-        found = await asyncio.gather(*(send() for _ in range(6)), return_exceptions=True)
+        found = await asyncio.gather(
+            *(send() for _ in range(UPLOADS_MAX // 2)), return_exceptions=True
+        )
         refused = [each for each in found if isinstance(each, openai.APIStatusError)]
-        assert [each.status_code for each in refused] == [413] * 4
+        assert [each.status_code for each in refused] == [413] * (UPLOADS_MAX // 2 - 2)
         assert len([file.id async for file in client.files.list()]) == 2
 
 
@@ -76,16 +79,16 @@ async def test_message_batches_that_arrive_at_once_find_no_more_room_than_one_af
     """Each knows of the other, though no line of either can begin."""
     key = await gateway.issue_key(Place("acme", "room", "messages"))
     is_decided, arriving = asyncio.Event(), list[str]()
-    add = LineStore.add
+    receive = LineStore.receive
 
     async def waits(store: LineStore, batch_id: str, *given: Any) -> None:
         arriving.append(batch_id)
         if len(arriving) > 1:
             is_decided.set()
         await is_decided.wait()
-        await add(store, batch_id, *given)
+        await receive(store, batch_id, *given)
 
-    monkeypatch.setattr(LineStore, "add", waits)
+    monkeypatch.setattr(LineStore, "receive", waits)
     asked = [_ask(f"q-{number}") for number in range(3)]
     async with anthropic.AsyncAnthropic(base_url=gateway.url, api_key=key, max_retries=0) as client:
 
@@ -116,7 +119,7 @@ async def test_what_did_not_all_arrive_takes_no_room_whatever_broke_it_off(
         return await make(store, *given, **named)
 
     make = BatchStore.make
-    monkeypatch.setattr(LineStore, "add", breaks)
+    monkeypatch.setattr(LineStore, "receive", breaks)
     monkeypatch.setattr(BatchStore, "make", makes)
     async with anthropic.AsyncAnthropic(base_url=gateway.url, api_key=key, max_retries=0) as client:
         with pytest.raises(anthropic.InternalServerError):
