@@ -20,6 +20,10 @@ MEANINGS: Final[Mapping[str, str]] = {
     "file_not_found": _UNKNOWN_ID,
     "batch_not_found": _UNKNOWN_ID,
     "previous_response_not_found": _UNKNOWN_ID,
+    "conversation_not_found": _UNKNOWN_ID,
+    "item_not_found": _UNKNOWN_ID,
+    "conversation_locked": "Another request was being answered with its conversation: try again "
+    "once that is over.",
     "context_length_exceeded": "Its input fits no permitted target: send less of it.",
     "unsupported_parameter": "No permitted target can do what it asks for. Its caller was told.",
     "invalid_api_key": "No key, or one that is malformed, unknown, expired or revoked: see Keys.",
