@@ -233,24 +233,54 @@ class Intake:
     async def weigh(self, arrival: Arrival, principal: Principal, raw: bytes) -> str:
         """The data class of what is to be kept beside requests, if policy lets all of it be kept.
 
-        `raw` is the request that would ask it: nothing is sent, set aside, or recorded.
+        `raw` is the request that would ask it: nothing is sent or set aside. It is a request of its
+        key all the same, and its refusal is on record: whoever looks for what is let through, and
+        whoever makes work here, is held to what holds at the doors.
 
         Raises:
             GatewrightError: nobody may be asked it.
             PolicyDenied: it would not be kept whole of a request.
         """
-        await self._turns
-        request = arrival.dialect.decode_request(raw, arrival.request_id, arrival.headers)
-        if request.thread is not None and request.thread.references:
-            reason = "Send the item itself, and not its name"
-            raise FeatureUnsupported(f"input: {reason} (rule 56).", parameter="input")
-        check_destinations(request, self._requests)
-        check_bounds(request, self._limits)
-        snapshot, organisation = arrival.snapshot, principal.organisation
-        governing = snapshot.policies.governing(principal)
-        governed = governing.document_for(principal)
-        reads = governing.facts_read(governed)
-        inspection = await self._inspector.inspect(request, organisation, reads, principal.key_id)
+        request: ChatRequest | None = None
+        inspection: Inspection | None = None
+        permit = NO_LIMITS
+        try:
+            await self._turns
+            request = arrival.dialect.decode_request(raw, arrival.request_id, arrival.headers)
+            if request.thread is not None and request.thread.references:
+                reason = "Send the item itself, and not its name"
+                raise FeatureUnsupported(f"input: {reason} (rule 56).", parameter="input")
+            check_destinations(request, self._requests)
+            check_bounds(request, self._limits)
+            governing = arrival.snapshot.policies.governing(principal)
+            governed = governing.document_for(principal)
+            permit = await self._rates.admit(principal.accounts, 0)
+            reads = governing.facts_read(governed)
+            inspection = await self._inspector.inspect(
+                request, principal.organisation, reads, principal.key_id
+            )
+            self._check_keepable(arrival, principal, request, inspection, governed)
+        except GatewrightError as error:
+            self._rates.take_back(permit)
+            record = await self._conclusion.refused(arrival, principal, request, inspection, error)
+            error.evidence = refusal_headers(error, record, principal)
+            raise
+        except BaseException:
+            self._rates.take_back(permit)
+            raise
+        self._rates.release(permit, 0)
+        return inspection.data_class
+
+    def _check_keepable(
+        self,
+        arrival: Arrival,
+        principal: Principal,
+        request: ChatRequest,
+        inspection: Inspection,
+        governed: PolicyDocument,
+    ) -> None:
+        """Raises what `planning.rule` does, and PolicyDenied where not all of it would be kept."""
+        snapshot = arrival.snapshot
         facts = planning.gather(
             *(request, principal, inspection, self._ledger.left_microusd(principal.accounts)),
             self.clock.utc_us(),
@@ -260,7 +290,6 @@ class Intake:
         ruling = planning.rule(governed, facts, request, snapshot.board, self._limits)
         if ruling.plan.audit_content != "encrypted":
             raise PolicyDenied("Policy does not let this be kept (`audit_content`).")
-        return inspection.data_class
 
     def _ruling(self, asked: Asked, left_microusd: int | None, now_us: int) -> planning.Ruling:
         """What policy says of it now."""

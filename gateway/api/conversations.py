@@ -1,5 +1,7 @@
 """`/v1/conversations`: lists of items that are kept for the project that asks."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from litestar import MediaType, Request, delete, get, post
@@ -10,9 +12,9 @@ from msgspec import Struct
 
 from gateway.admission.bounds import check_values
 from gateway.api.bodies import whole_body
-from gateway.api.door import new_request_id
 from gateway.api.front import Front
 from gateway.api.paging import page_asked
+from gateway.api.refusals import REQUEST_ID
 from gateway.api.responses import response_routes
 from gateway.api.room import UNCOUNTED_BYTES, Room
 from gateway.batches import PageOf
@@ -55,8 +57,9 @@ class Desk(Struct, frozen=True):
     limits: Limits
     room: Room
 
-    async def body(self, request: Asking) -> bytes:
-        """A body with items, held only where there is room; raises Unavailable."""
+    @asynccontextmanager
+    async def holding(self, request: Asking) -> AsyncIterator[bytes]:
+        """A body with items, held as long as it is read and weighed; raises Unavailable."""
         most = self.limits.body_bytes_max
         said = request.headers.get("content-length", "")
         is_told = said.isdecimal() and said.isascii() and "content-encoding" not in request.headers
@@ -67,7 +70,7 @@ class Desk(Struct, frozen=True):
         try:
             raw = await whole_body(request, most, self.limits)
             check_values(raw, self.limits.keys_max)
-            return raw
+            yield raw
         finally:
             self.room.give_back(held_bytes)
 
@@ -80,13 +83,12 @@ class Desk(Struct, frozen=True):
         """
         if not told.items:
             return "S0"
-        arrived_us = self.front.clock.utc_us()
         arrival = Arrival(
-            request_id=new_request_id(arrived_us),
+            request_id=request.scope["state"][REQUEST_ID],
             endpoint=PATH,
             dialect=DIALECTS["openai_responses"],
             headers=[*request.scope["headers"]],
-            arrived_us=arrived_us,
+            arrived_us=self.front.clock.utc_us(),
             snapshot=self.front.snapshots.current(),
         )
         try:
@@ -119,9 +121,10 @@ def _conversation_routes(desk: Desk) -> list[HTTPRouteHandler]:
     @post(PATH, status_code=HTTP_200_OK, media_type=MediaType.JSON, request_max_body_size=None)
     async def create(request: Asking) -> dict[str, Any]:
         principal = await front.principal(request)
-        told = read_order(await desk.body(request))
-        data_class = await desk.weighed(request, principal, told)
-        made = await conversations.create(principal, told.items, told.metadata, data_class)
+        async with desk.holding(request) as raw:
+            told = read_order(raw)
+            data_class = await desk.weighed(request, principal, told)
+            made = await conversations.create(principal, told.items, told.metadata, data_class)
         return conversation_object(made)
 
     @get(PATH + "/{conversation_id:str}", media_type=MediaType.JSON)
@@ -168,10 +171,11 @@ def _item_routes(desk: Desk) -> list[HTTPRouteHandler]:
     async def add(request: Asking, conversation_id: FromPath[str]) -> dict[str, Any]:
         principal = await front.principal(request)
         include = _included(request)
-        told = read_addition(await desk.body(request))
-        await conversations.find(principal, conversation_id)
-        data_class = await desk.weighed(request, principal, told)
-        added = await conversations.add(principal, conversation_id, told.items, data_class)
+        async with desk.holding(request) as raw:
+            told = read_addition(raw)
+            await conversations.find(principal, conversation_id)
+            data_class = await desk.weighed(request, principal, told)
+            added = await conversations.add(principal, conversation_id, told.items, data_class)
         return item_list(added, include, has_more=False)
 
     @get(item, media_type=MediaType.JSON)

@@ -53,7 +53,7 @@ def _error_response(dialect: Dialect, error: Exception, request_id: str) -> Resp
     if not isinstance(error, GatewrightError):
         error = GatewrightError("The gateway failed to serve this request.")
     status, body = dialect.encode_error(error, request_id)
-    headers = dict(error.headers)
+    headers = {**error.headers, **error.evidence}
     if error.retry_after_s is not None:
         headers["retry-after"] = str(max(1, round(error.retry_after_s)))
     if not error.retryable:
