@@ -279,8 +279,10 @@ class Conversations:
     ) -> list[Entry]:
         """Items by names that nothing else in the conversation has."""
         fields = [FIELDS.decode(item) for item in items]
-        kinds = [str(msgspec.json.decode(each.get("type", b'"message"'))) for each in fields]
-        fresh = [f"{_PREFIXES.get(kind, 'item')}_{self._random_hex(ID_BYTES)}" for kind in kinds]
+        kinds = [msgspec.json.decode(each.get("type", b"null")) or "message" for each in fields]
+        fresh = [
+            f"{_PREFIXES.get(str(kind), 'item')}_{self._random_hex(ID_BYTES)}" for kind in kinds
+        ]
         taken = [entry.item_id for entry in conversation.entries]
         names = new_names(taken, [name_of(each) for each in fields], fresh)
         return [

@@ -33,6 +33,16 @@ _ELSEWHERE: Final = frozenset({"web_search_call.results"})
 """What may be asked for as well, and is never left out."""
 
 
+_STATED: Final = frozenset(
+    {
+        *("message", "function_call", "function_call_output", "computer_call"),
+        *("computer_call_output", "shell_call", "shell_call_output", "tool_search_call"),
+        *("tool_search_output", "apply_patch_call", "apply_patch_call_output"),
+    }
+)
+"""What its caller may send without a status, and the vendor's client reads one of."""
+
+
 class _Order(Struct, frozen=True):
     items: Annotated[list[dict[str, object]], Meta(max_length=ITEMS_MAX)] | None = None
     metadata: Mapping[str, str] | None = None
@@ -113,15 +123,20 @@ def item_list(
 
 def item_object(entry: Entry, include: Collection[str]) -> dict[str, Any]:
     """An item by its name, without what is told only to who asks for it."""
-    item = in_parts(msgspec.json.decode(entry.item, type=dict[str, Any]))
-    if item.get("type", "message") == "message":
-        item = {"type": "message", "status": "completed", **item}
+    item = in_parts(_typed(msgspec.json.decode(entry.item, type=dict[str, Any])))
+    if item["type"] in _STATED and item.get("status") is None:
+        item = {**item, "status": "completed"}
     item = {**item, "id": entry.item_id}
     for name in INCLUDABLE.difference(include):
         kind, *path = name.split(".")
         if item["type"] == kind:
             item = _of_parts(item, *path) if kind == "message" else _without(item, path)
     return item
+
+
+def _typed(item: dict[str, Any]) -> dict[str, Any]:
+    """The item with its kind said: one without is a message, and so is one whose kind is null."""
+    return item if item.get("type") is not None else {**item, "type": "message"}
 
 
 def _of_parts(item: dict[str, Any], kind: str, name: str) -> dict[str, Any]:

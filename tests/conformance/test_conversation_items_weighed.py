@@ -113,3 +113,30 @@ async def test_a_long_body_is_held_until_it_was_inspected(
         assert caught.value.code == "unavailable"
         assert (await first).id
         assert (await client.conversations.create(items=[long])).id, "it was given back"
+
+
+async def test_items_have_what_the_vendors_client_reads_of_them(
+    gateway: RunningGateway, shared_key: str
+) -> None:
+    call = {"call_id": "c1"}
+    shell = {"action": {"commands": ["ls"]}, "status": None}
+    items: list[Any] = [
+        {"role": "user", "content": "Good morning", "type": None},
+        {"type": "function_call", "name": "f", "arguments": "{}", **call},
+        {"type": "function_call_output", "output": "7", "status": "incomplete", **call},
+        {"type": "function_call_output", "output": "8", **call},
+        {"type": "shell_call", **call, **shell},
+        {"type": "shell_call_output", "output": [], **call},
+    ]
+    async with client_of(gateway, shared_key) as client:
+        talk = await client.conversations.create(items=items)
+        listed = await client.conversations.items.list(talk.id, order="asc")
+    told = [item.to_dict() for item in listed.data]
+    assert [each["type"] for each in told] == ["message", *(each["type"] for each in items[1:])]
+    assert [each["status"] for each in told] == [
+        *("completed",) * 2,
+        "incomplete",
+        *("completed",) * 3,
+    ]
+    assert told[0]["content"] == [{"type": "input_text", "text": "Good morning"}]
+    assert str(told[0]["id"]).startswith("msg_")

@@ -95,7 +95,7 @@ async def test_items_are_added_listed_read_and_deleted(client: openai.AsyncOpenA
     assert [item.id async for item in every] == names
 
     read = await client.conversations.items.retrieve(names[1], conversation_id=made.id)
-    assert read.to_dict() == {**call, "id": names[1]}
+    assert read.to_dict() == {**call, "id": names[1], "status": "completed"}
     left = await client.conversations.items.delete(names[1], conversation_id=made.id)
     assert left.id == made.id
     every = client.conversations.items.list(made.id, order="asc")
