@@ -19,6 +19,7 @@ from gateway.configuration.settings import Limits
 from gateway.continuing.items import FIELDS, as_input, name_of
 from gateway.continuing.kept_conversations import (
     CONVERSATION_PREFIX,
+    TURN_US_MAX,
     ConversationStore,
     Entry,
     KeptConversation,
@@ -70,7 +71,8 @@ class Conversations:
         self._keep_us = settings.conversation_keep_days * DAY_US
         self._count_max = settings.conversations_max
         self._length_max = limits.body_bytes_max
-        self._turn_us = round((limits.request_deadline_s + AFTERWARDS_S) * SECOND_US)
+        longest_us = round((limits.request_deadline_s + AFTERWARDS_S) * SECOND_US)
+        self._turn_us = min(longest_us, TURN_US_MAX)
         self._random_hex = random_hex
         self._turns: dict[str, tuple[Project, str]] = {}
         """By request, which conversation it has taken."""

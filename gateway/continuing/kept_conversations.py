@@ -10,10 +10,14 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct, structs
 
+from gateway.clock import DAY_US
 from gateway.projects import Project
 
 
 CONVERSATION_PREFIX = "conv_"
+
+TURN_US_MAX = DAY_US
+"""A turn that would end later than that was begun by a clock that was wrong: nobody waits."""
 
 
 class Entry(Struct, frozen=True, omit_defaults=True):
@@ -61,7 +65,7 @@ class KeptConversation(Struct, frozen=True):
 
     def is_taken(self, now_us: int) -> bool:
         """Whether a turn is under way with it."""
-        return bool(self.turn) and self.turn_until_us > now_us
+        return bool(self.turn) and 0 < self.turn_until_us - now_us <= TURN_US_MAX
 
     def find(self, item_id: str) -> Entry | None:
         return next((entry for entry in self.shown if entry.item_id == item_id), None)

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 from sqlalchemy import ColumnElement, RowMapping, func, not_, select, update
 
-from gateway.continuing.kept_conversations import Entry, KeptConversation
+from gateway.continuing.kept_conversations import TURN_US_MAX, Entry, KeptConversation
 from gateway.projects import Project
 from gateway.secrets.envelope import MasterKey
 from gateway.store.engine import Database
@@ -96,7 +96,8 @@ class DatabaseConversations:
         return bool(count)
 
     async def take(self, taken: KeptConversation, now_us: int) -> bool:
-        is_free = (_ROW.turn == "") | (_ROW.turn_until_us <= now_us)
+        until_us = _ROW.turn_until_us
+        is_free = (_ROW.turn == "") | (until_us <= now_us) | (until_us > now_us + TURN_US_MAX)
         change = update(kept_answers).where(
             *_is(taken.project, taken.conversation_id),
             _ROW.revision == taken.revision,

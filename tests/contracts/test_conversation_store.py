@@ -126,6 +126,26 @@ async def test_one_turn_at_a_time_has_it(store: ConversationStore) -> None:
 
 
 @pytest.mark.anyio
+async def test_a_turn_of_a_clock_that_was_wrong_keeps_nobody_out(store: ConversationStore) -> None:
+    """Its worker was killed, and never let go of it."""
+    clock = StoppedClock()
+    talks = Conversations(store, clock, ResponsesSettings(), Limits())
+    made = await talks.create(principal(), (), {}, "S0")
+    clock.jump(20 * 86_400.0)
+    await talks.begin("req_1", PROJECT, made.conversation_id, takes=True)
+    clock.jump(-20 * 86_400.0)
+
+    assert (await talks.begin("req_2", PROJECT, made.conversation_id, takes=True)).turn == "req_2"
+    with pytest.raises(ConversationLocked):
+        await talks.begin("req_3", PROJECT, made.conversation_id, takes=True)
+    item = msgspec.Raw(b'{"role":"user","content":"x"}')
+    assert await talks.append(
+        "req_2", principal(), made.conversation_id, ([item], [item]), data_class="S0", user=""
+    )
+    assert not (await talks.find(principal(), made.conversation_id)).turn
+
+
+@pytest.mark.anyio
 async def test_what_is_forgotten_is_gone(store: ConversationStore) -> None:
     await store.make(KEPT, 9)
     assert not await store.forget(OTHER, "conv_1")
