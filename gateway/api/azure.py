@@ -22,9 +22,10 @@ PREFIX: Final = "/openai/"
 _DEPLOYED = re.compile(rb"/openai/deployments/([^/]+)/(chat/completions|completions|embeddings)")
 _CURRENT = re.compile(
     rb"/openai/v1/"
-    rb"((?:chat/completions|completions|embeddings|responses|models|files|batches)(?:/.*)?)"
+    rb"((?:chat/completions|completions|embeddings|responses|conversations|models|files|batches)"
+    rb"(?:/.*)?)"
 )
-_DATED = re.compile(rb"/openai/((?:responses|models|files|batches)(?:/.*)?)")
+_DATED = re.compile(rb"/openai/((?:responses|conversations|models|files|batches)(?:/.*)?)")
 """What the interface with versions has beside its deployments."""
 _TWICE = re.compile(r"/(?:v1|openai|openai/v1)/openai/")
 _BARE = re.compile(r"/(?:v1/|openai/v1/)?deployments/")

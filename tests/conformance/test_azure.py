@@ -119,12 +119,16 @@ async def test_a_client_of_one_deployment_reaches_all_that_has_none(
         response = await azure.responses.create(model=ENGINE_TARGET, input="How old?")
         kept = await azure.responses.retrieve(response.id)
         counted = await azure.responses.input_tokens.count(model=ENGINE_TARGET, input="How old?")
+        talk = await azure.conversations.create()
+        turn = await azure.responses.create(model=ENGINE_TARGET, input="Old", conversation=talk.id)
+        said = [item.id async for item in azure.conversations.items.list(talk.id)]
         models = [model.id async for model in azure.models.list()]
         one = await azure.models.retrieve(ENGINE_TARGET)
         batches = [batch async for batch in azure.batches.list()]
 
     assert answer.choices[0].message.content == kept.output_text == "Hello from the upstream."
     assert counted.input_tokens > 0
+    assert said[0] == turn.output[0].id
     assert {"auto", one.id, "meta/llama"} <= {*models}
     assert batches == []
 
