@@ -4,6 +4,7 @@ from alembic import context
 
 from gateway.store.batching.files import kept_files
 from gateway.store.checkups import provider_checkups
+from gateway.store.conversation_indexes import CONVERSATION_INDEXES
 from gateway.store.custody.incidents import incidents
 from gateway.store.custody.regimes import regime_choices
 from gateway.store.custody.reviews import reviews
@@ -50,7 +51,8 @@ tables = (
     workers,
 )
 assert len({id(table.metadata) for table in tables}) == 1
-assert all(index.table is not None for index in (*INDEXES, *ERASURE_INDEXES))
+indexes = (*INDEXES, *ERASURE_INDEXES, *CONVERSATION_INDEXES)
+assert all(index.table is not None for index in indexes)
 
 connection = context.config.attributes["connection"]
 context.configure(

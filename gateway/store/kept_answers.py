@@ -26,7 +26,6 @@ from sqlalchemy import (
     func,
     not_,
     select,
-    text,
     update,
 )
 
@@ -71,12 +70,6 @@ kept_answers = Table(
     Column("turn", String(64), nullable=False, server_default=""),
     Column("turn_until_us", BigInteger, nullable=False, server_default="0"),
     Index(None, "expires_us"),
-    Index(
-        "ix_kept_answers_conversations",
-        *OWNER,
-        sqlite_where=text("revision > 0"),
-        postgresql_where=text("revision > 0"),
-    ),
 )
 """`sealed` is what was asked and answered, under a key of its own that the master key wraps.
 

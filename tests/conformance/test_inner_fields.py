@@ -61,10 +61,12 @@ ASKS_NOTHING: Mapping[str, tuple[object, ...]] = {
     # What was thought before is read again where it crosses, and is reported itself where not.
     "top.reasoning.context": ("auto", "all_turns"),
     "top.max_tool_calls": (ANYTHING,),
-    # How a stream is framed is for whoever writes it; a response is continued before it is sent on.
+    # How a stream is framed is for whoever writes it; a response or a conversation is
+    # continued before it is sent on.
     "top.stream_options.include_usage": (ANYTHING,),
     "top.stream_options.include_obfuscation": (ANYTHING,),
     "top.previous_response_id": (ANYTHING,),
+    "top.conversation": (ANYTHING,),
     # Prefixes are found again without a key, and what was thought is told without being asked for.
     "top.prompt_cache_key": (ANYTHING,),
     "top.reasoning.summary": ("auto",),
