@@ -36,7 +36,7 @@ from tests.faults.restoring import types
 from tests.running_gateway import RunningGateway, Upstreams
 
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.anyio, pytest.mark.either, pytest.mark.timeout(300)]
 
 
 async def test_agreed_to_beside_one_machine_it_is_gone_from_both_and_certified_of_both(
