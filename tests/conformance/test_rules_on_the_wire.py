@@ -202,17 +202,19 @@ async def test_rule_51_what_a_coding_agent_turns_on_reaches_claude_with_its_fiel
         *("claude-code-20250219", "interleaved-thinking-2025-05-14", "effort-2025-11-24"),
         *("thinking-token-count-2026-05-13", "context-management-2025-06-27"),
         *("mid-conversation-system-2026-04-07", "structured-outputs-2025-12-15"),
+        "thinking-binding-controls-2026-08-01",
     ]
     edits = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
+    bound = {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
     reply = await caller.post(
         "anthropic",
-        ask("anthropic", model=CLAUDE_TARGET, context_management=edits),
+        ask("anthropic", model=CLAUDE_TARGET, context_management=edits, thinking=bound),
         {**caller.headers("anthropic"), "anthropic-beta": ",".join(betas)},
     )
 
     (call,) = upstreams.anthropic.calls
     assert call.headers["anthropic-beta"].split(",") == betas
-    assert call.json["context_management"] == edits
+    assert (call.json["context_management"], call.json["thinking"]) == (edits, bound)
     assert "x-gatewright-dropped" not in reply.headers
 
 

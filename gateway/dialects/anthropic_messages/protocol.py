@@ -32,6 +32,7 @@ PASSED_ON = frozenset(
         "structured-outputs-2025-11-13",
         "structured-outputs-2025-12-15",
         "task-budgets-2026-03-13",
+        "thinking-binding-controls-2026-08-01",
         "thinking-token-count-2026-05-13",
         "token-counting-2024-11-01",
         "token-efficient-tools-2025-02-19",
@@ -45,7 +46,10 @@ a message's own usage, other models to fall back to.
 """
 
 ASKED_BY_FIELDS = frozenset(
-    {"effort-2025-11-24", "structured-outputs-2025-11-13", "structured-outputs-2025-12-15"}
+    {
+        *("effort-2025-11-24", "structured-outputs-2025-11-13", "structured-outputs-2025-12-15"),
+        "thinking-binding-controls-2026-08-01",
+    }
 )
 """Of these what only lets a field be said, which crosses or is reported by its own name."""
 

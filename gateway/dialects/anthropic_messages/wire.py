@@ -103,6 +103,8 @@ class Thinking(Struct):
     type: str
     budget_tokens: Annotated[int, Meta(ge=1)] | None = None
     display: str | None = None
+    block_binding: Object | None = None
+    """What becomes of thoughts whose conversation has changed; those of Claude go nowhere else."""
 
 
 class Metadata(Struct):
