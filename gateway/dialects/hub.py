@@ -79,10 +79,11 @@ def put_to(
         upstream = write(talk, target, output_tokens_cap)
     except FeatureUnsupported as error:
         raise own_refusal(error, names, request) from None
+    is_less = upstream.is_less or bool(talk.hosted)
     if upstream.dropped:
         dropped = own_names(upstream.dropped, talk.unplaced, names, request)
-        return structs.replace(upstream, dropped=dropped, is_less=bool(talk.hosted))
-    return structs.replace(upstream, is_less=True) if talk.hosted else upstream
+        return structs.replace(upstream, dropped=dropped, is_less=is_less)
+    return structs.replace(upstream, is_less=True) if is_less else upstream
 
 
 def _asked_of(target: Target, request: ChatRequest) -> Conversation:

@@ -93,7 +93,7 @@ class Dispatcher:
         written down, and the body is kept for the attempt.
 
         Those at its head that would be asked for less, because a tool that only another vendor runs
-        is left out, come after all others.
+        is left out or nobody there can be made to call one, come after all others.
 
         Raises:
             FeatureUnsupported: no candidate can be asked; says what the first one lacks.

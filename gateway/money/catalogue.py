@@ -61,12 +61,16 @@ reason, or only where no temperature is named beside it. What nobody said counts
 
 PARAMETERS = (
     *("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty"),
-    *("logit_bias", "logprobs", "n", "effort_none"),
+    *("logit_bias", "logprobs", "n", "effort_none", "thinking_budget", "forced_tools"),
 )
-"""Parameters that some models take and others refuse; `effort_none` is the wish not to reason."""
+"""Parameters that some models take and others refuse.
+
+`effort_none` is the wish not to reason, `thinking_budget` how many tokens may be thought, and
+`forced_tools` that a tool has to be called: any, or a certain one.
+"""
 
 PARAMETER_FIELDS = frozenset(PARAMETERS) | {
-    *("top_logprobs", "include", "reasoning", "reasoning_effort")
+    *("top_logprobs", "include", "reasoning", "reasoning_effort", "thinking", "tool_choice")
 }
 """Where requests name them, in any dialect."""
 

@@ -30,7 +30,7 @@ RULES: Mapping[int, str] = {
     10: "Tools keep their schema, and their strictness where the target enforces such a schema",
     11: "Names of tools that the target does not allow are renamed, and restored in answers",
     12: "Tool choice and parallel calls cross, `allowed_tools` between OpenAI's own dialects; "
-    "elsewhere no other tool is offered",
+    "elsewhere no other tool is offered; who cannot be made to call one is asked last, reported",
     13: "Results in a row and the text after them are one user's turn",
     14: "A call without a result, or a result without a call, is refused",
     15: "A history with calls gets definitions of its tools, and no new calls",
@@ -50,7 +50,7 @@ RULES: Mapping[int, str] = {
     "price; the one that served is echoed and billed; so is a place of inference",
     27: "A prefill goes only to models that know it; where it is none but a turn, the answer is "
     "another one, reported",
-    28: "Effort and budgets cross per model, and leave room for the answer",
+    28: "Effort and budgets cross per model, in its own dialect too, and leave room for the answer",
     29: "Signed thinking survives a chat client unchanged, and is never shown as text",
     30: "Sealed reasoning items survive clients of other dialects",
     31: "Another vendor's signatures are stripped, tool pairs stay",

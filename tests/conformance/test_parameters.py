@@ -50,6 +50,47 @@ async def test_what_a_model_does_not_take_is_left_out_and_told_in_its_own_dialec
     assert list(records[-1].dropped) == lost
 
 
+async def test_claude_is_not_told_what_its_newest_models_refuse(
+    gpt: openai.AsyncOpenAI, claude: anthropic.AsyncAnthropic, upstreams: Upstreams
+) -> None:
+    """400 `tool_choice: type "tool" and "any" are not supported for this model.` of Opus 5.5."""
+    schema: Any = {"type": "object", "properties": {"name": {"type": "string"}}}
+    function: Any = {"name": "age_of", "parameters": schema}
+    chats = await gpt.chat.completions.with_raw_response.create(
+        model=CLAUDE_TARGET,
+        messages=QUESTION,
+        tools=[{"type": "function", "function": function}],
+        tool_choice="required",
+    )
+    own = await claude.messages.with_raw_response.create(
+        model=CLAUDE_TARGET,
+        messages=QUESTION,
+        max_tokens=4000,
+        tools=[{"name": "age_of", "input_schema": schema}],
+        tool_choice={"type": "tool", "name": "age_of"},
+        thinking={"type": "disabled"},
+    )
+
+    first, second = (call.json for call in upstreams.anthropic.calls)
+    assert first["tool_choice"] == second["tool_choice"] == {"type": "auto"}
+    assert ("thinking" in second, second["output_config"]) == (False, {"effort": "low"})
+    assert chats.headers["x-gatewright-dropped"] == "tool_choice"
+    assert own.headers["x-gatewright-dropped"] == "tool_choice, thinking"
+
+
+async def test_a_tool_that_has_to_be_called_goes_first_to_who_can_be_made_to(
+    gpt: openai.AsyncOpenAI, gateway: RunningGateway, upstreams: Upstreams
+) -> None:
+    tool: Any = {"type": "function", "function": {"name": "age_of", "parameters": {}}}
+    asked: dict[str, Any] = {"model": "auto:quality", "messages": QUESTION, "tools": [tool]}
+    free = await gpt.chat.completions.with_raw_response.create(**asked)
+    bound = await gpt.chat.completions.with_raw_response.create(**asked, tool_choice="required")
+
+    assert free.headers["x-gatewright-target"] == CLAUDE_TARGET
+    assert bound.headers["x-gatewright-target"] != CLAUDE_TARGET
+    assert "x-gatewright-dropped" not in bound.headers
+
+
 async def test_a_strict_key_hears_so_before_anything_is_reserved_or_sent(
     gateway: RunningGateway, upstreams: Upstreams
 ) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from gateway.dialects import body
-from gateway.dialects.anthropic_messages import protocol, thinking
+from gateway.dialects.anthropic_messages import protocol, thinking, tools
 from gateway.dialects.anthropic_messages.caching import FIELD, MARKER, is_worth_caching
 from gateway.dialects.anthropic_messages.wire import (
     Block,
@@ -176,14 +176,15 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
     check_tier_priced(request, target)
     fields: dict[str, msgspec.Raw | bytes] = dict(body.split(request.raw))
     fields["model"] = msgspec.json.encode(target.model)
-    lost: tuple[str, ...] = ()
+    lost = thinking.fit(fields, request.tree, target)
     asked = request.max_output_tokens
     if asked is None or asked > output_tokens_cap:
         fields["max_tokens"] = b"%d" % output_tokens_cap
-        lost = thinking.shorten(fields, request.tree, output_tokens_cap)
+        lost = lost or thinking.shorten(fields, request.tree, output_tokens_cap)
     if is_worth_caching(request, target):
         fields[FIELD] = MARKER
     left_out = leave_out(fields, request, target)
+    left_out += tools.leave_to_the_model(fields, request.tree, target)
     misfits = unfit(request.tree, target, MESSAGES_SAMPLING, reasons=True)
     for name in misfits.fields:
         del fields[name]

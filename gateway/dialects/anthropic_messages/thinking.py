@@ -8,8 +8,9 @@ from msgspec import Struct
 
 from gateway.conversation import ITEM_MARK, Conversation, ThinkingPart, ToolCallPart
 from gateway.dialects import body
+from gateway.dialects.anthropic_messages.tools import forces
 from gateway.dialects.loss import Losses
-from gateway.dialects.parameters import LEAST_EFFORT, cannot_rest
+from gateway.dialects.parameters import LEAST_EFFORT, cannot_rest, takes
 from gateway.types import Target
 
 
@@ -88,6 +89,35 @@ def needs_earlier(tree: Mapping[str, Any]) -> bool:
     return isinstance(last, list) and any(block.get("type") == "tool_result" for block in last)
 
 
+def fit(
+    fields: dict[str, msgspec.Raw | bytes], tree: Mapping[str, Any], target: Target
+) -> tuple[str, ...]:
+    """Put what a model refuses to be told about thinking as the effort that it takes; what is lost.
+
+    That is not to think, or how many tokens it may think. An effort that is named beside it stays.
+    """
+    asked = tree.get("thinking")
+    if not isinstance(asked, dict):
+        return ()
+    budget = asked.get("budget_tokens")
+    if asked.get("type") == "disabled" and cannot_rest(target, "none"):
+        effort, lost = LEAST_EFFORT, "thinking"
+        del fields["thinking"]
+    elif isinstance(budget, int) and not takes(target, "thinking_budget"):
+        effort, lost = _EFFORTS.get(word := _effort_of(budget), word), "thinking.budget_tokens"
+        adaptive = {"type": b'"adaptive"', "budget_tokens": None}
+        fields["thinking"] = body.patch(bytes(fields["thinking"]), adaptive)
+    else:
+        return ()
+    config = tree.get("output_config") or {}
+    if "effort" in target.capabilities and not config.get("effort"):
+        fields["output_config"] = body.patch(
+            bytes(fields["output_config"]) if config else b"{}",
+            {"effort": msgspec.json.encode(effort)},
+        )
+    return (lost,)
+
+
 def shorten(
     fields: dict[str, msgspec.Raw | bytes], tree: Mapping[str, Any], limit_tokens: int
 ) -> tuple[str, ...]:
@@ -164,9 +194,7 @@ def _effort_of(budget_tokens: int) -> str:
 
 def _may_think(fields: Json, target: Target) -> bool:
     """Whether the model can, and no tool is forced on it, with which thinking does not go."""
-    choice = fields.get("tool_choice")
-    is_forced = isinstance(choice, dict) and choice.get("type") in {"any", "tool"}
-    return "thinking" in target.capabilities and not is_forced
+    return "thinking" in target.capabilities and not forces(fields.get("tool_choice"))
 
 
 def _called_unthinking(talk: Conversation) -> bool:

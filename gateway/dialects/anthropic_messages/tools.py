@@ -6,11 +6,16 @@ from typing import Any
 import msgspec
 
 from gateway.conversation import Hosted, Tool, ToolChoice
+from gateway.dialects import body
 from gateway.dialects.anthropic_messages import client_tools
 from gateway.dialects.anthropic_messages.wire import MessagesBody, ToolWire
 from gateway.dialects.loss import Losses, cache_life, unsupported
-from gateway.types import ChatRequest
+from gateway.dialects.parameters import takes
+from gateway.types import ChatRequest, Target
 
+
+FORCING = frozenset({"any", "tool"})
+"""Choices by which a tool has to be called."""
 
 _EAGER = "eager_input_streaming"
 _EAGER_BETA = "fine-grained-tool-streaming-2025-05-14"
@@ -81,6 +86,25 @@ def eager_tools(request: ChatRequest) -> frozenset[str]:
     named = [tool for tool in tools if tool.get("name")] if isinstance(tools, list) else []
     is_eager = _EAGER_BETA in request.betas
     return frozenset(tool["name"] for tool in named if tool.get(_EAGER, is_eager) is True)
+
+
+def forces(choice: object) -> bool:
+    """Whether a request's `tool_choice` says that a tool has to be called."""
+    return isinstance(choice, dict) and choice.get("type") in FORCING
+
+
+def leave_to_the_model(
+    fields: dict[str, msgspec.Raw | bytes], tree: Mapping[str, Any], target: Target
+) -> tuple[str, ...]:
+    """Let a model choose that refuses to be told which tool to call; what is lost by that.
+
+    Nothing else changes, neither tools nor instructions: what was thought is bound to them.
+    """
+    if not forces(tree.get("tool_choice")) or takes(target, "forced_tools"):
+        return ()
+    left: dict[str, bytes | None] = {"type": b'"auto"', "name": None}
+    fields["tool_choice"] = body.patch(bytes(fields["tool_choice"]), left)
+    return ("tool_choice",)
 
 
 def read_choice(wire: MessagesBody) -> ToolChoice | None:

@@ -25,6 +25,7 @@ from gateway.dialects.allowed_tools import offered
 from gateway.dialects.answer_tool import asked_by_tool
 from gateway.dialects.anthropic_messages.schemas import enforceable
 from gateway.dialects.anthropic_messages.thinking import add_reasoning
+from gateway.dialects.anthropic_messages.tools import FORCING
 from gateway.dialects.loss import Losses, check_schema_wanted, opaque_user, unsupported
 from gateway.dialects.naming import call_id, tool_name
 from gateway.dialects.parameters import MESSAGES_SAMPLING, asks, takes
@@ -74,7 +75,7 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
     if talk.stream:
         fields["stream"] = True
     _add_sampling(fields, talk, target, losses)
-    _add_tools(fields, talk, losses)
+    is_less = _add_tools(fields, talk, target, losses)
     _add_format(fields, talk.response_format, target, losses)
     add_reasoning(fields, talk, target, losses)
     _check_breakpoints(fields)
@@ -82,7 +83,7 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
         fields["metadata"] = {"user_id": opaque_user(talk.user)}
     if talk.service_tier:
         fields["service_tier"] = talk.service_tier
-    return UpstreamBody(msgspec.json.encode(fields), losses.names())
+    return UpstreamBody(msgspec.json.encode(fields), losses.names(), is_less=is_less)
 
 
 def _is_asked_by_tool(talk: Conversation, target: Target) -> bool:
@@ -115,17 +116,24 @@ def _add_sampling(fields: Json, talk: Conversation, target: Target, losses: Loss
         losses.add("stop")
 
 
-def _add_tools(fields: Json, talk: Conversation, losses: Losses) -> None:
-    """A history with tool calls needs definitions even where the request offers no tool."""
+def _add_tools(fields: Json, talk: Conversation, target: Target, losses: Losses) -> bool:
+    """Whether a tool has to be called that this model calls only as it sees fit.
+
+    A history with tool calls needs definitions even where the request offers no tool.
+    """
     tools = [_tool(tool, losses) for tool in talk.tools]
     choice = talk.tool_choice
     if not tools:
         tools = [_tool(Tool(name, "", {}), losses) for name in _called_names(talk.turns)]
         choice = ToolChoice("none")
     if not tools:
-        return
+        return False
     fields["tools"] = tools
-    if choice is None and talk.parallel_tool_calls is False:
+    is_freed = choice is not None and _CHOICES[choice.mode] in FORCING
+    is_freed = is_freed and not takes(target, "forced_tools")
+    if is_freed:
+        losses.add("tool_choice")
+    if is_freed or (choice is None and talk.parallel_tool_calls is False):
         choice = ToolChoice("auto")
     if choice is not None:
         written: Json = {"type": _CHOICES[choice.mode]}
@@ -134,6 +142,7 @@ def _add_tools(fields: Json, talk: Conversation, losses: Losses) -> None:
         if choice.mode != "none" and talk.parallel_tool_calls is not None:
             written["disable_parallel_tool_use"] = not talk.parallel_tool_calls
         fields["tool_choice"] = written
+    return is_freed
 
 
 def _called_names(turns: Iterable[Turn]) -> list[str]:

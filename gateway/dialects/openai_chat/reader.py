@@ -86,6 +86,7 @@ OWN_NAMES: OwnNames = {
     "response_format.description": ("response_format.json_schema.description",),
     "response_format.schema": ("response_format.json_schema.schema",),
     "response_format.strict": ("response_format.json_schema.strict",),
+    "tool_choice": ("function_call", "tool_choice"),
     "tools": ("functions", "tools"),
     "tools.format": ("tools.custom.format",),
     "tools.schema": ("tools.function.parameters",),

@@ -170,3 +170,93 @@ def test_rule_62_a_body_that_fits_is_passed_on_byte_for_byte() -> None:
     chosen = target(model="m", parameters=dict.fromkeys(("seed", "temperature"), "yes"))
     assert OPENAI.encode_request(request, chosen, 1000).body == raw
     assert ANTHROPIC.encode_request(messages(), chosen, 1000).dropped == ()
+
+
+TOOL = {"name": "age_of", "parameters": {"type": "object", "properties": {}}}
+UNBENDING = {"forced_tools": "no", "thinking_budget": "no", "effort_none": "no"}
+
+
+def forced(choice: Any, *, of_messages: bool = False, **fields: Any) -> ChatRequest:
+    if of_messages:
+        tool = {"name": "age_of", "input_schema": {"type": "object"}}
+        return messages(tools=[tool], tool_choice=choice, **fields)
+    return chat(tools=[{"type": "function", "function": TOOL}], tool_choice=choice, **fields)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        forced("required"),
+        forced({"type": "function", "function": {"name": "age_of"}}),
+        responses(tools=[{"type": "function", **TOOL}], tool_choice="required"),
+        forced({"type": "any"}, of_messages=True),
+        forced({"type": "tool", "name": "age_of"}, of_messages=True),
+    ],
+)
+def test_rule_12_a_model_that_refuses_to_be_told_which_tool_to_call_is_left_to_choose(
+    asked: ChatRequest,
+) -> None:
+    body, dropped = to_anthropic(asked, **UNBENDING)
+    assert (body["tool_choice"], dropped) == ({"type": "auto"}, {"tool_choice"})
+    assert [tool["name"] for tool in body["tools"]] == ["age_of"]
+    assert "system" not in body
+    body, dropped = to_anthropic(asked, forced_tools="yes")
+    assert (body["tool_choice"]["type"] in {"any", "tool"}, dropped) == (True, set())
+
+
+def test_rule_12_who_can_be_told_which_tool_to_call_is_to_be_asked_first() -> None:
+    for asked in (forced("required"), forced({"type": "any"}, of_messages=True)):
+        for stance in ("yes", "no"):
+            chosen = target(parameters={"forced_tools": stance})
+            assert ANTHROPIC.encode_request(asked, chosen, 100).is_less == (stance == "no")
+
+
+@pytest.mark.parametrize("mode", ["auto", "none"])
+def test_rule_12_what_forces_nothing_stays_and_so_does_one_call_at_a_time(mode: str) -> None:
+    body, dropped = to_anthropic(forced(mode), **UNBENDING)
+    assert (body["tool_choice"], dropped) == ({"type": mode}, set())
+    once = {"disable_parallel_tool_use": True}
+    body, dropped = to_anthropic(forced({"type": mode} | once, of_messages=True), **UNBENDING)
+    assert (body["tool_choice"], dropped) == ({"type": mode} | once, set())
+    for asked in (
+        forced("required", parallel_tool_calls=False),
+        forced({"type": "any"} | once, of_messages=True),
+    ):
+        assert to_anthropic(asked, **UNBENDING)[0]["tool_choice"] == {"type": "auto"} | once
+
+
+def test_rule_28_who_always_thinks_is_asked_for_little_instead_of_none_in_its_own_dialect() -> None:
+    rests = messages(thinking={"type": "disabled"})
+    body, dropped = to_anthropic(rests, "effort", "thinking", **UNBENDING)
+    assert (body["output_config"], dropped) == ({"effort": "low"}, {"thinking"})
+    assert "thinking" not in body
+    body, dropped = to_anthropic(rests, "effort", "thinking", effort_none="yes")
+    assert (body["thinking"], dropped) == ({"type": "disabled"}, set())
+
+
+def test_rule_28_a_budget_is_an_effort_to_who_takes_none_in_its_own_dialect() -> None:
+    told = {"type": "enabled", "budget_tokens": 3000, "display": "summarized"}
+    asked = messages(thinking=told, max_tokens=9000)
+    body, dropped = to_anthropic(asked, "effort", "thinking", **UNBENDING)
+    assert body["thinking"] == {"type": "adaptive", "display": "summarized"}
+    assert (body["output_config"], dropped) == ({"effort": "medium"}, {"thinking.budget_tokens"})
+    named = messages(thinking=told, max_tokens=9000, output_config={"effort": "max"})
+    body, dropped = to_anthropic(named, "effort", "thinking", **UNBENDING)
+    assert (body["output_config"], dropped) == ({"effort": "max"}, {"thinking.budget_tokens"})
+    known = target("thinking", parameters={"thinking_budget": "yes"})
+    body = json.loads(ANTHROPIC.encode_request(asked, known, 9000).body)
+    assert (body["thinking"], "output_config" in body) == (told, False)
+
+
+def test_what_becomes_of_thoughts_of_another_conversation_asks_nothing_of_other_vendors() -> None:
+    bound = {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+    beta = "thinking-binding-controls-2026-08-01"
+    raw = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
+    asked = ANTHROPIC.decode_request(
+        json.dumps(raw | {"thinking": bound}).encode(),
+        "req_1",
+        [(b"anthropic-beta", beta.encode())],
+    )
+    assert (asked.betas, asked.dropped) == ((beta,), ())
+    assert to_anthropic(asked, **UNBENDING)[0]["thinking"] == bound
+    assert to_openai(asked, "reasoning_effort")[1] == set()

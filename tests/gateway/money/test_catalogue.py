@@ -253,7 +253,7 @@ def test_the_shipped_catalogue_says_of_every_parameter_whether_it_is_taken_or_un
             continue
         assert set(entry.parameters) == set(PARAMETERS), name
         assert entry.parameters_source, name
-        assert date.fromisoformat(entry.parameters_as_of) <= date(2026, 11, 22), name
+        assert date.fromisoformat(entry.parameters_as_of) <= date(2026, 11, 30), name
 
 
 def test_in_the_shipped_catalogue_reading_is_cheapest_and_keeping_longest_dearest() -> None:
