@@ -146,3 +146,18 @@ def test_rule_27_other_vendors_take_such_a_turn_as_it_is() -> None:
 def test_rule_27_a_prefill_is_refused_where_it_would_become_a_turn(dialect: Dialect) -> None:
     with pytest.raises(FeatureUnsupported, match="rule 27"):
         dialect.encode_request(messages(messages=SAID), target(), 1000)
+
+
+@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "Fact"}])
+def test_rule_27_what_stands_before_a_call_that_has_to_be_made_is_a_turn_and_no_prefill(
+    choice: dict[str, str],
+) -> None:
+    """LangGraph asks for the agent's answer as a structure so, after the words of that answer."""
+    tools = [{"name": "Fact", "input_schema": {"type": "object", "properties": {}}}]
+    asked = messages(messages=SAID, tools=tools, tool_choice=choice)
+    body, dropped = to_openai(asked)
+    assert (body["messages"], dropped) == (SAID, set())
+    upstream = RESPONSES.encode_request(asked, target(), 1000)
+    assert [item["role"] for item in json.loads(upstream.body)["input"]] == ["user", "assistant"]
+    with pytest.raises(FeatureUnsupported, match="rule 27"):
+        to_openai(messages(messages=SAID, tools=tools, tool_choice={"type": "auto"}))

@@ -28,7 +28,7 @@ from gateway.dialects.anthropic_messages.attachments import (
     attached,
     search_result,
 )
-from gateway.dialects.anthropic_messages.tools import read_choice, read_tools
+from gateway.dialects.anthropic_messages.tools import forces, read_choice, read_tools
 from gateway.dialects.anthropic_messages.wire import (
     Block,
     InnerBlock,
@@ -144,7 +144,10 @@ def read_conversation(request: ChatRequest) -> Conversation:
         service_tier=AUTO_TIER if wire.service_tier == AUTO_TIER else "",
         unplaced=losses.names(),
         tells_thoughts=wire.thinking is not None and wire.thinking.display == "summarized",
-        is_begun=bool(turns) and turns[-1].role == "assistant",
+        # Where a tool has to be called, no answer is there that a text could have begun.
+        is_begun=bool(turns)
+        and turns[-1].role == "assistant"
+        and not forces(request.tree.get("tool_choice")),
         hosted=tuple(losses.hosted),
     )
 
