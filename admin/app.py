@@ -207,5 +207,9 @@ def open_id_client(settings: Settings, clock: Clock) -> OpenIdClient | None:
         reason = "oidc.client_id and admin_url are needed for it"
         raise ConfigurationInvalid(settings.source, "oidc.issuer", reason)
     return OpenIdClient(
-        settings.oidc, oidc_secret(settings), clock, f"{public_url}/sign-in/openid/back"
+        settings.oidc,
+        oidc_secret(settings),
+        clock,
+        f"{public_url}/sign-in/openid/back",
+        pepper=pepper(settings),
     )

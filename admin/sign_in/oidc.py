@@ -2,7 +2,7 @@
 
 Addresses come from the settings and from the provider's own discovery document. Answers are
 bounded, redirects are not followed, and only asymmetric signatures of the provider's published keys
-count. What was begun is kept here under a random name that only the beginner's browser has.
+count. What was begun lies sealed in the beginner's browser (`begun.py`).
 
 Signing out there as well is offered only (RP-Initiated Logout 1.0): our own session has ended by
 then, so a provider that has no such address, or does not answer, holds nobody back. The address
@@ -26,6 +26,7 @@ import jwt
 import msgspec
 from msgspec import Struct
 
+from admin.sign_in.begun import FAILED, Begun, BegunSignIns
 from admin.sign_in.groups import groups_in
 from admin.sign_in.provider_addresses import is_of_provider
 from gateway.clock import Clock
@@ -37,31 +38,19 @@ from gateway.store.identity.provided_sessions import Vouching
 from gateway.telemetry import Event, logger
 
 
-BEGUN_MAX = 1000
-BEGUN_FOR_S = 600.0
 ANSWER_BYTES_MAX = 256 * 1024
 LEEWAY_S = 60
 ASKED_WITHIN_S = 12 * 3600
 """Who proved themselves to the provider longer ago is asked again; so long a session is at most."""
 TIMEOUT = aiohttp.ClientTimeout(total=10)
 LEAVING_FOR_S = 60.0
+LEAVING_MAX = 1000
 """So long the address of a sign-out there waits for the browser."""
 KEYS_WITHIN_S = 10.0
 END_WITHIN_S = 2.0
 """So long a sign-out waits at most for the provider's address."""
 _CALLED = ("authorization_endpoint", "token_endpoint", "jwks_uri")
 _END = "end_session_endpoint"
-_FAILED = "The identity provider did not vouch for this sign-in."
-
-
-class _Begun(Struct, frozen=True):
-    state: str
-    nonce: str
-    verifier: str
-    began_s: float
-    former: Secret[str]
-    """The session that the browser had when it began."""
-    to: str
 
 
 class Vouched(Struct, frozen=True):
@@ -85,8 +74,15 @@ class OpenIdClient:
     """The client of one provider; closed by its owner."""
 
     def __init__(
-        self, settings: OidcSettings, secret: Secret[str] | None, clock: Clock, redirect_url: str
+        self,
+        settings: OidcSettings,
+        secret: Secret[str] | None,
+        clock: Clock,
+        redirect_url: str,
+        *,
+        pepper: bytes,
     ) -> None:
+        """`secret` is what the provider knows us by, `pepper` seals what browsers carry for us."""
         self._settings = settings
         self._secret = secret
         self._clock = clock
@@ -94,7 +90,7 @@ class OpenIdClient:
         self._ends_at: str | None = None
         self._told: set[str] = set()
         """Of which addresses the operator was told that they are not called."""
-        self._begun: dict[str, _Begun] = {}
+        self._begun = BegunSignIns(settings.issuer, settings.client_id, pepper, clock)
         self._leaving: dict[str, tuple[float, Secret[str]]] = {}
         self._session: aiohttp.ClientSession | None = None
 
@@ -102,21 +98,17 @@ class OpenIdClient:
         """Where to send the browser, and the name that it must bring back in a cookie.
 
         `anew` has the provider ask them again, also when it knows the browser. `former` is the
-        session that it has now, `to` the page of ours that is wanted: it waits here, and stands in
-        no address of the provider's.
+        session that it has now, `to` the page of ours that is wanted: it waits in the cookie, and
+        stands in no address of the provider's.
         """
         provider = await self._discover()
-        self._forget_old()
-        ticket = secrets.token_urlsafe(32)
-        begun = _Begun(
+        begun = Begun(
             state=secrets.token_urlsafe(32),
             nonce=secrets.token_urlsafe(32),
             verifier=secrets.token_urlsafe(48),
-            began_s=self._clock.monotonic_s(),
             former=Secret(former),
             to=to,
         )
-        self._begun[ticket] = begun
         challenge = base64.urlsafe_b64encode(hashlib.sha256(begun.verifier.encode()).digest())
         query = {
             "response_type": "code",
@@ -131,7 +123,9 @@ class OpenIdClient:
             **({"max_age": "0", "prompt": "login"} if anew else {"max_age": str(ASKED_WITHIN_S)}),
         }
         joint = "&" if "?" in provider["authorization_endpoint"] else "?"
-        return f"{provider['authorization_endpoint']}{joint}{urlencode(query)}", ticket
+        return f"{provider['authorization_endpoint']}{joint}{urlencode(query)}", self._begun.sealed(
+            begun
+        )
 
     async def finish(self, ticket: str, state: str, code: str, iss: str = "") -> Vouched:
         """Exchange the code and check the identity token; `iss` is who says that it sends it.
@@ -140,13 +134,12 @@ class OpenIdClient:
             GroupsUnread: the token does not say which groups they are in.
             Unauthenticated: with the same words whatever else was wrong.
         """
-        begun = self._begun.pop(ticket, None)  # Once only, also when it fails.
-        if begun is None or not code or self._is_old(begun):
-            raise Unauthenticated(_FAILED)
-        if not hmac.compare_digest(state.encode(), begun.state.encode()):
-            raise Unauthenticated(_FAILED)
-        if iss not in ("", self._settings.issuer):  # A mix-up of providers: RFC 9207.
-            raise Unauthenticated(_FAILED)
+        if not code or iss not in ("", self._settings.issuer):  # A mix-up of providers: RFC 9207.
+            raise Unauthenticated(FAILED)
+        with self._begun.finishing(ticket, state) as begun:
+            return await self._exchanged(begun, code)
+
+    async def _exchanged(self, begun: Begun, code: str) -> Vouched:
         provider = await self._discover()
         form = {
             "grant_type": "authorization_code",
@@ -159,11 +152,11 @@ class OpenIdClient:
         id_token = str(answer.get("id_token", ""))
         claims = await self._claims(provider, id_token)
         if not hmac.compare_digest(str(claims.get("nonce", "")).encode(), begun.nonce.encode()):
-            raise Unauthenticated(_FAILED)
+            raise Unauthenticated(FAILED)
         subject, sid = f"{claims['iss']}|{claims['sub']}", claims.get("sid")
         # Whoever has no name at the provider would be one person with all others who have none.
         if not claims["sub"] or not subject.isprintable():
-            raise Unauthenticated(_FAILED)
+            raise Unauthenticated(FAILED)
         name = claims.get("name") or claims.get("email") or claims["sub"]
         vouching = Vouching(
             subject,
@@ -191,7 +184,7 @@ class OpenIdClient:
         self._leaving = {
             name: kept for name, kept in self._leaving.items() if now_s - kept[0] <= LEAVING_FOR_S
         }
-        while len(self._leaving) >= BEGUN_MAX:
+        while len(self._leaving) >= LEAVING_MAX:
             del self._leaving[next(iter(self._leaving))]
         ticket = secrets.token_urlsafe(32)
         self._leaving[ticket] = (now_s, Secret(url))
@@ -213,7 +206,7 @@ class OpenIdClient:
                 provider = await self._discover()
                 return await self._fetched("GET", provider["jwks_uri"])
         except TimeoutError:
-            raise Unauthenticated(_FAILED) from None
+            raise Unauthenticated(FAILED) from None
 
     async def _end_url(self, id_token: str) -> str:
         if self._ends_at is None:
@@ -241,7 +234,7 @@ class OpenIdClient:
             algorithm = str(header.get("alg"))
             key = key_set(published).named(header.get("kid"), algorithm)
             if key is None:
-                raise Unauthenticated(_FAILED)
+                raise Unauthenticated(FAILED)
             claims: dict[str, Any] = jwt.decode(
                 token,
                 key.key,
@@ -252,24 +245,24 @@ class OpenIdClient:
                 options={"require": ["exp", "iat", "iss", "aud", "sub", "nonce"]},
             )
         except (KeysRefused, jwt.PyJWTError, ValueError):
-            raise Unauthenticated(_FAILED) from None
+            raise Unauthenticated(FAILED) from None
         # Of several parties that a token is for, it says which one asked for it.
         audience = claims["aud"]
         is_shared = isinstance(audience, list) and len(audience) > 1
         asked_by = claims.get("azp", "" if is_shared else self._settings.client_id)
         if asked_by != self._settings.client_id:
-            raise Unauthenticated(_FAILED)
+            raise Unauthenticated(FAILED)
         return claims
 
     async def _discover(self) -> dict[str, str]:
         issuer = self._settings.issuer
         found = await self._ask("GET", f"{issuer.rstrip('/')}/.well-known/openid-configuration")
         if found.get("issuer") != issuer:
-            raise Unauthenticated(_FAILED)
+            raise Unauthenticated(FAILED)
         self._ends_at = self._address(found, _END) if found.get(_END) else ""
         addresses = {name: self._address(found, name) for name in _CALLED}
         if not all(addresses.values()):
-            raise Unauthenticated(_FAILED)
+            raise Unauthenticated(FAILED)
         return addresses
 
     def _address(self, found: dict[str, Any], name: str) -> str:
@@ -291,9 +284,9 @@ class OpenIdClient:
         try:
             found = msgspec.json.decode(await self._fetched(method, url, form))
         except (msgspec.DecodeError, RecursionError):
-            raise Unauthenticated(_FAILED) from None
+            raise Unauthenticated(FAILED) from None
         if not isinstance(found, dict):
-            raise Unauthenticated(_FAILED)
+            raise Unauthenticated(FAILED)
         return found
 
     async def _fetched(self, method: str, url: str, form: dict[str, str] | None = None) -> bytes:
@@ -320,20 +313,10 @@ class OpenIdClient:
             ) as answer:
                 raw = await _whole(answer) if answer.status == 200 else b""  # noqa: PLR2004
         except (aiohttp.ClientError, TimeoutError, OSError):
-            raise Unauthenticated(_FAILED) from None
+            raise Unauthenticated(FAILED) from None
         if not raw:
-            raise Unauthenticated(_FAILED)
+            raise Unauthenticated(FAILED)
         return raw
-
-    def _is_old(self, begun: _Begun) -> bool:
-        return self._clock.monotonic_s() - begun.began_s > BEGUN_FOR_S
-
-    def _forget_old(self) -> None:
-        self._begun = {
-            name: begun for name, begun in self._begun.items() if not self._is_old(begun)
-        }
-        while len(self._begun) >= BEGUN_MAX:
-            del self._begun[next(iter(self._begun))]
 
 
 async def _whole(answer: aiohttp.ClientResponse) -> bytes:

@@ -15,6 +15,7 @@ from gateway.clock import Clock, SystemClock
 
 
 CLIENT = "gatewright"
+PEPPER = b"what seals sign-ins under way, of a test"
 
 
 class Liar:

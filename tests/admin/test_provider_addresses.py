@@ -12,7 +12,7 @@ from gateway.clock import StoppedClock
 from gateway.configuration.sections import OidcSettings
 from gateway.errors import Unauthenticated
 from gateway.secrets.secret import Secret
-from tests.admin.provider_of_a_test import CLIENT, Liar
+from tests.admin.provider_of_a_test import CLIENT, PEPPER, Liar
 
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +37,9 @@ async def client(liar: Liar) -> AsyncIterator[OpenIdClient]:
 
 def client_of(liar: Liar, *hosts: str) -> OpenIdClient:
     settings = OidcSettings(issuer=liar.issuer, client_id=CLIENT, hosts=hosts)
-    return OpenIdClient(settings, Secret("s"), StoppedClock(), "http://127.0.0.1/back")
+    return OpenIdClient(
+        settings, Secret("s"), StoppedClock(), "http://127.0.0.1/back", pepper=PEPPER
+    )
 
 
 def elsewhere(inner: Liar, path: str) -> str:

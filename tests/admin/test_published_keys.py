@@ -17,7 +17,7 @@ from gateway.configuration.sections import OidcSettings
 from gateway.errors import Unauthenticated
 from gateway.secrets.issuer_keys import KEYS_FOR_S, PUBLISHED_MAX, IssuerKeys
 from tests import token_issuer
-from tests.admin.provider_of_a_test import CLIENT, Liar
+from tests.admin.provider_of_a_test import CLIENT, PEPPER, Liar
 from tests.admin.test_openid import vouched
 
 
@@ -54,7 +54,7 @@ def symmetric(claims: Claims, name: str, secret: bytes) -> str:
 async def logged_out(liar: Liar, token: str) -> str:
     """Whose sessions a logout token ends, as its reader says."""
     settings, clock = OidcSettings(issuer=liar.issuer, client_id=CLIENT), SystemClock()
-    client = OpenIdClient(settings, None, clock, "http://127.0.0.1/back")
+    client = OpenIdClient(settings, None, clock, "http://127.0.0.1/back", pepper=PEPPER)
     try:
         keys = IssuerKeys(client.keys, clock, outage_s=KEYS_FOR_S)
         return (await LogoutTokens(settings, keys, clock).read(token)).subject
