@@ -30,6 +30,9 @@ _L = 2**252 + 27742317777372353535851937790883648493
 _D = -121665 * pow(121666, _P - 2, _P) % _P
 _ROOT_OF_MINUS_1 = pow(2, (_P - 1) // 4, _P)
 _FILES = ("records.jsonl", "leaves.bin", "checkpoints.jsonl", "keys.txt", "verify.py", "README.txt")
+_MANIFEST = {"origin": str, "organisation": str, "first_sequence": int, "last_sequence": int}
+_MANIFEST |= {"keys": list, "outside": list, "files": dict}
+_MAKERS_WORD = ("format", "created_us", "recipient", "checkpoints_left_out")
 _OTHERWISE = "the zip file is not as packs are written; unpack it, and check the folder"
 _PLAIN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _LINE_BYTES_MAX = 1 << 20
@@ -264,19 +267,21 @@ def check_pack(path: Path, trusted: list[str]) -> dict[str, object]:
     """Check everything in a pack; a dict that says what was found, or Wrong."""
     with closing(Pack(path)) as pack:
         names = pack.names()
-        with pack.open("manifest.json") as file:
-            manifest = json.loads(file.read(_MANIFEST_BYTES_MAX))
-        if manifest.get("format") != FORMAT:
-            raise Wrong("this is no evidence pack of a version that this file knows")
+        manifest = _manifest(pack)
         keys = [parse_key(text) for text in trusted or manifest["keys"]]
         first, last = manifest["first_sequence"], manifest["last_sequence"]
         with pack.open("leaves.bin") as file:
             raw = file.read()
         if len(raw) != 32 * (last - first + 1):
             raise Wrong("leaves.bin does not hold one hash for each record")
+        # Asked before the records: of two that differ it is to be said which one was changed.
+        digest = hashlib.sha256(raw).hexdigest()
+        if manifest["files"].get("leaves.bin", digest) != digest:
+            raise Wrong("leaves.bin: not the file that the manifest names")
         leaves = [raw[at : at + 32] for at in range(0, len(raw), 32)]
         again = _check_records(pack, leaves, first, {*manifest.get("ended_again", [])})
         _check_files(pack, manifest["files"], names)
+        _check_keys(pack, manifest["files"], manifest["keys"])
         checkpoints = _check_checkpoints(pack, manifest["origin"], keys)
         (*_, since_us), (size, root, until_us) = checkpoints[0], checkpoints[-1]
         if first < 1 or size < last:
@@ -297,6 +302,40 @@ def check_pack(path: Path, trusted: list[str]) -> dict[str, object]:
     }
 
 
+def _manifest(pack: Pack) -> dict[str, Any]:
+    """What nobody signed: each field is checked against what was, or is its maker's word."""
+    with pack.open("manifest.json") as file:
+        raw = file.read(_MANIFEST_BYTES_MAX)
+    try:
+        manifest = json.loads(raw, object_pairs_hook=_each_once)
+    except ValueError as error:
+        raise Wrong(f"manifest.json: cannot be read: {error}") from None
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise Wrong("manifest.json: no evidence pack of a version that this file knows")
+    for name, kind in _MANIFEST.items():
+        if type(manifest.get(name)) is not kind:
+            raise Wrong(f"manifest.json: {name} is missing, or not of its kind")
+    if odd := sorted({*manifest} - {*_MANIFEST, *_MAKERS_WORD, "ended_again"}):
+        raise Wrong(f"manifest.json: holds what this file does not know: {ascii(odd[:5])[1:-1]}")
+    if not manifest["origin"].endswith("/" + manifest["organisation"]):
+        raise Wrong("manifest.json: names another organisation than the log's")
+    return manifest
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of a name that stands twice, other programs may take the other one."""
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a name stands twice")
+    return dict(pairs)
+
+
+def _check_keys(pack: Pack, files: dict[str, str], stated: list[str]) -> None:
+    if "keys.txt" in files:
+        with pack.open("keys.txt") as file:
+            if file.read(_MANIFEST_BYTES_MAX).decode().split() != stated:
+                raise Wrong("manifest.json: names other keys than keys.txt")
+
+
 def _check_records(pack: Pack, leaves: list[bytes], first: int, stated: set[int]) -> list[int]:
     """Outcomes that do not count: a request's first does; it is `stated` where it lies before."""
     sequence, ended, again = first - 1, set[str](), list[int]()
@@ -304,22 +343,28 @@ def _check_records(pack: Pack, leaves: list[bytes], first: int, stated: set[int]
         for sequence, line in enumerate(iter(lambda: file.readline(_LINE_BYTES_MAX), b""), first):
             leaf = leaves[sequence - first] if sequence < first + len(leaves) else b""
             if not line.endswith(b"\n") or leaf_hash(line[:-1]) != leaf:
-                raise Wrong(f"record {sequence}: changed, moved, inserted or removed")
+                raise Wrong(
+                    f"records.jsonl: record {sequence}: changed, moved, inserted or removed"
+                )
             record = json.loads(line)["record"]
             if record["stage"] == "outcome":
                 if sequence in stated or record["request_id"] in ended:
                     again.append(sequence)
                 ended.add(record["request_id"])
     if sequence < first + len(leaves) - 1:
-        raise Wrong(f"record {sequence + 1}: missing")
+        raise Wrong(f"records.jsonl: record {sequence + 1}: missing")
     if not stated <= {*again}:
-        raise Wrong("the manifest names second outcomes that are none")
+        raise Wrong("manifest.json: names second outcomes that are none")
     return again
 
 
 def _check_files(pack: Pack, files: dict[str, str], names: list[str]) -> None:
-    if odd := sorted({*files} ^ {*names}):
-        raise Wrong(f"the pack holds other files than its manifest names: {ascii(odd[:5])[1:-1]}")
+    odd = {
+        "the pack lacks files that its manifest names": {*files} - {*names},
+        "the pack holds other files than its manifest names": {*names} - {*files},
+    }
+    if said := [f"{word}: {ascii(sorted(each)[:5])[1:-1]}" for word, each in odd.items() if each]:
+        raise Wrong("; ".join(said))
     for name, expected in files.items():
         with pack.open(name) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()

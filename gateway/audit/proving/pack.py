@@ -41,6 +41,8 @@ checkpoints.jsonl  signed sizes and roots (C2SP checkpoints), each proved to ext
 policies/          policy documents, each named by its SHA-256; a record names its policy's digest
 manifest.json      SHA-256 of every file, and the hashes that stand for the log's other records
 
+Nobody signs the manifest. When it was made, for whom, and how many checkpoints were left out is its
+maker's word; whatever else it says is checked against the signed log.
 Where a request has several outcomes, the one of the lowest number counts. The others are numbered
 in `ended_again`; of one whose first outcome lies before this pack, that is the operator's word.
 """

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import random
+import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +30,8 @@ from tests.gateway.audit.proving.test_merkle import naive_root
 
 
 SIZE = 6
-ORIGIN = "log/acme"
+ORGANISATION = "acme"
+ORIGIN = f"log/{ORGANISATION}"
 SIGNER = Signer("log/w0", bytes(range(32)))
 KEYS = [SIGNER.verifier_key]
 RECORDS = [
@@ -76,6 +78,7 @@ class Made:
         self.manifest: dict[str, Any] = {
             "format": "gatewright-evidence/1",
             "origin": ORIGIN,
+            "organisation": ORGANISATION,
             "first_sequence": first,
             "last_sequence": last,
             "keys": KEYS,
@@ -122,7 +125,10 @@ def test_every_part_of_a_log_holds_and_its_neighbours_do_not(
     ("change", "reason"),
     [
         (lambda made: made.manifest.update(format="gatewright-evidence/2"), "no evidence pack"),
-        (lambda made: made.manifest.update(origin="log/other"), "belongs to another log"),
+        (
+            lambda made: made.manifest.update(origin="log/other", organisation="other"),
+            "belongs to another log",
+        ),
         (lambda made: made.manifest["outside"].append("00" * 32), "do not give the signed root"),
         (lambda made: made.manifest["outside"].pop(), "hashes of the rest of the log are missing"),
         (lambda made: made.manifest["outside"].reverse(), "do not give the signed root"),
@@ -174,7 +180,7 @@ def test_a_pack_that_names_no_file_or_one_too_many_or_another_digest_does_not_ho
     names = json.loads((made.folder / "manifest.json").read_text())["files"]
     for files in ({}, names | {"more": "00" * 32}, dict(list(names.items())[1:])):
         made.manifest["files"] = files
-        with pytest.raises(Wrong, match="other files than its manifest names"):
+        with pytest.raises(Wrong, match=r"files (than|that) its manifest names"):
             made.checked()
     for name in names:
         made.manifest["files"] = names | {name: "00" * 32}
@@ -184,6 +190,62 @@ def test_a_pack_that_names_no_file_or_one_too_many_or_another_digest_does_not_ho
     (made.folder / "policies" / "more.json").write_bytes(b"{}")
     with pytest.raises(Wrong, match="other files"):
         made.checked()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["records.jsonl", "leaves.bin", "checkpoints.jsonl", "keys.txt", "policies", "manifest.json"],
+)
+def test_of_a_byte_that_was_changed_the_file_is_named(tmp_path: Path, name: str) -> None:
+    """A hash that was changed was said of its record, and a broken manifest by no name at all."""
+    made = Made(tmp_path, 1, 6, (3, 6))
+    made.files["keys.txt"] = "".join(f"{key}\n" for key in KEYS).encode()
+    made.checked()
+    path = made.folder / name
+    (path,) = path.iterdir() if path.is_dir() else (path,)
+    whole = path.read_bytes()
+    for at in range(0, len(whole), max(1, len(whole) // 40)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x80]) + whole[at + 1 :])
+        with pytest.raises(Wrong, match=re.escape(path.name)):
+            check_pack(made.folder, KEYS)
+    path.write_bytes(whole)
+    assert check_pack(made.folder, KEYS)["records"] == 6
+    path.unlink()
+    with pytest.raises(Wrong, match=f"lacks.*{re.escape(path.name)}|{name}: missing"):
+        check_pack(made.folder, KEYS)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"organisation": "other"}, "another organisation than the log's"),
+        ({"organisation": None}, "organisation is missing, or not of its kind"),
+        ({"first_sequence": True}, "first_sequence is missing, or not of its kind"),
+        ({"files": []}, "files is missing, or not of its kind"),
+        ({"keys": [*KEYS, "another"]}, "other keys than keys.txt"),
+        ({"approved_by": "the regulator"}, "holds what this file does not know: 'approved_by'"),
+    ],
+)
+def test_a_manifest_says_nothing_that_is_neither_checked_nor_its_makers_word(
+    tmp_path: Path, change: dict[str, object], reason: str
+) -> None:
+    made = Made(tmp_path, 1, 6, (6,))
+    made.files["keys.txt"] = "".join(f"{key}\n" for key in KEYS).encode()
+    made.manifest |= {"recipient": "an auditor", "created_us": 1, "checkpoints_left_out": 0}
+    assert made.checked()["records"] == 6
+    made.manifest |= change
+    with pytest.raises(Wrong, match=f"manifest.json: .*{re.escape(reason)}"):
+        made.checked()
+
+
+def test_a_name_that_stands_twice_in_a_manifest_is_refused(tmp_path: Path) -> None:
+    """Other programs may show the other one."""
+    made = Made(tmp_path, 1, 6, (6,))
+    made.checked()
+    path = made.folder / "manifest.json"
+    path.write_text(path.read_text().replace("{", '{"recipient": "a", "recipient": "b", ', 1))
+    with pytest.raises(Wrong, match="a name stands twice"):
+        check_pack(made.folder, KEYS)
 
 
 def test_a_pack_without_records_or_of_a_checkpoint_too_small_is_none(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_a_manifest_without_an_end_is_not_read_to_its_end(tmp_path: Path) -> Non
     with zipfile.ZipFile(tmp_path / "bad.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files.items():
             archive.writestr(name, bytes(0) if name != "manifest.json" else b" " * (1 << 24) + data)
-    with pytest.raises(ValueError, match="Expecting value"):
+    with pytest.raises(Wrong, match="Expecting value"):
         check_pack(tmp_path / "bad.zip", KEYS)
 
 
