@@ -1,6 +1,7 @@
 """From a draft to everybody and back: in numbers before, by two people, and on record."""
 
 import asyncio
+import re
 
 import msgspec
 import pytest
@@ -142,6 +143,21 @@ async def count_for(listener: Listener, number: int) -> None:
     async with listener.database() as database:
         figures = PolicyStore(database, listener.clock).figures
         await figures.report("org:acme", number, "w", canary, beside)
+
+
+async def test_what_reaches_everybody_is_never_chosen_for_anybody(listener: Listener) -> None:
+    """A canary's page proposed everybody, within a second, to who came to look at it."""
+    await staff(listener)
+    async with signed_in(listener, WRITER) as wanda, signed_in(listener, APPROVER) as anton:
+        path = await submitted(wanda, TEXT)
+        for step, proposed in (("approve", "shadow"), ("shadow", "canary"), ("canary", "canary")):
+            status, said = await stepped(anton, path, step, percent="10")
+            assert status == 303, said
+            _, page = await anton.send("GET", path)
+            assert re.findall(r'name="action" value="(\w+)" checked', page) == [proposed]
+        assert 'name="percent" type="number" value="10"' in page
+        assert (await stepped(anton, path, "canary", percent="10"))[0] == 303
+        assert "It decides for 10% of the keys" in plain((await anton.send("GET", path))[1])
 
 
 async def test_limits_of_its_own_go_with_a_version_and_wider_ones_have_to_be_seen(
