@@ -127,8 +127,10 @@ def create_key_file(path: Path) -> None:
     """Write a fresh key to a new file with mode 0600: whole or not at all, never over another.
 
     Raises:
-        ConfigurationInvalid: the file exists or cannot be written.
+        ConfigurationInvalid: the file exists or cannot be written, or the path names none.
     """
+    if not path.name:
+        raise ConfigurationInvalid(str(path), "", "names no file")
     text = base64.b64encode(secrets.token_bytes(KEY_BYTES)) + b"\n"
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:

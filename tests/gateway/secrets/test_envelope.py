@@ -126,6 +126,13 @@ def test_a_key_file_is_never_replaced(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("path", ["", ".", "/"])
+def test_a_path_that_names_no_file_is_told_so(path: str) -> None:
+    """`gatewright secrets make ""` ended in a traceback."""
+    with pytest.raises(ConfigurationInvalid, match="names no file"):
+        create_key_file(Path(path))
+
+
 def test_a_key_that_finds_no_room_leaves_no_part_of_itself(tmp_path: Path) -> None:
     with room_for(10), pytest.raises(ConfigurationInvalid, match="cannot be written"):
         create_key_file(tmp_path / "a.key")
