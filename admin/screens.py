@@ -20,6 +20,7 @@ from admin.access import (
     session_in,
 )
 from admin.asking import Asking
+from admin.cards import as_cards
 from admin.forms import as_sentence
 from admin.interrupted import back_to
 from admin.statics import Statics
@@ -94,6 +95,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.filters["cards"] = as_cards
     made.globals["mark_of_a_form"] = lambda: secrets.token_urlsafe(18)
     return made
 

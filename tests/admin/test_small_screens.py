@@ -2,12 +2,13 @@
 
 import pytest
 
-from gateway.oversight.access import Grant
+from gateway.oversight.access import ROLES, Grant
 from gateway.secrets.secret import Secret
 from gateway.store.identity.people import PeopleStore
+from tests.admin.batches import seeding as batches
 from tests.admin.chromium import window
 from tests.admin.listener import Listener
-from tests.admin.seeding import PASSWORD, issue, person
+from tests.admin.seeding import PASSWORD, issue, person, report, requests, worker
 
 
 pytestmark = pytest.mark.anyio
@@ -115,6 +116,8 @@ async def test_what_somebody_is_called_breaks_between_words_on_a_phone(listener:
 PUSHED = """[...document.querySelectorAll('.scroll')].filter(
   (each) => each.scrollWidth > each.clientWidth + 1).map((each) => each.ariaLabel)"""
 """The tables that are wider than their place: what they say last is pushed out of sight."""
+PUSHED_CARDS = """[...document.querySelectorAll('.scroll:has(> table.cards)')].filter(
+  (each) => each.scrollWidth > each.clientWidth + 1).map((each) => each.ariaLabel)"""
 HEIGHTS = """(label) => {
   const box = document.querySelector(`.scroll[aria-label="${label}"]`);
   const edge = box.getBoundingClientRect().right;
@@ -132,7 +135,7 @@ HEIGHTS = """(label) => {
 """How high the words of each row are: those in sight, and those that begin beyond the edge."""
 
 
-@pytest.mark.parametrize("width", [390, 640])
+@pytest.mark.parametrize("width", [640, 700])
 async def test_what_begins_beyond_the_edge_of_a_small_screen_makes_no_row_higher(
     listener: Listener, width: int
 ) -> None:
@@ -159,3 +162,48 @@ async def test_why_a_request_goes_where_is_read_on_a_phone_without_pushing_a_tab
         assert await seen.page.locator("[aria-label=Targets] tbody tr").count() > 0
         assert await seen.page.evaluate(PUSHED) == []
         assert await seen.faults() == []
+
+
+CARDS = """[...document.querySelectorAll('table.cards tbody tr')].map((row) =>
+  [...row.cells].filter((cell) => cell.getClientRects().length).every((cell) => {
+    const { left, right } = cell.getBoundingClientRect();
+    return 0 <= left && right <= document.documentElement.clientWidth;
+  }))"""
+"""Of each row of a list of cards, whether everything that it says is in sight."""
+WORDLESS = """[...document.querySelectorAll('table.cards tbody tr')].flatMap((row) =>
+  [...row.cells].slice(2).filter((cell) => cell.getClientRects().length && cell.colSpan === 1)
+    .filter((cell) => getComputedStyle(cell, '::before').content === 'none')
+    .map((cell) => cell.textContent.trim()))"""
+"""What is said without the word of its column, behind a name and the state that may follow it."""
+
+
+async def test_everything_that_a_list_says_is_in_sight_on_a_phone(listener: Listener) -> None:
+    """What a request cost, a key may do or a model can was beyond the edge of each list."""
+    key = await issue(listener, "an assistant of people who look after long contracts")
+    await person(listener, "petra", "platform_admin")
+    async with listener.database() as database:
+        people = PeopleStore(database, listener.clock)
+        for role in ROLES:
+            await people.grant("petra", Grant(role, "*"))
+        await batches.batch(listener, database, key)
+        await batches.file(listener, database, key)
+    await listener.record(*requests(listener, key, 3))
+    await report(listener, worker(listener))
+    async with window(listener, width=390) as seen:
+        await seen.sign_in("petra", PASSWORD)
+        for path in (
+            *("/", "/models", "/models/credentials", "/models/engine", "/system", "/person/petra"),
+            *("/models/providers/engine", "/system/configuration", "/o/acme/traffic"),
+            *("/o/acme/batches", "/o/acme/files", "/o/acme/keys", f"/o/acme/keys/{key}"),
+            *("/o/acme/teams", "/o/acme/teams/research", "/o/acme/audit", "/o/acme/integrity"),
+            *("/o/acme/policies", "/o/acme/policies/installation"),
+        ):
+            assert await seen.open(path) == 200, path
+            rows = await seen.page.evaluate(CARDS)
+            assert rows == [True] * len(rows), path
+            pushed = await seen.page.evaluate(PUSHED_CARDS)
+            assert pushed == [], path
+            assert await seen.faults() == [], path
+        await seen.open("/o/acme/traffic")
+        assert await seen.page.evaluate(WORDLESS) == []
+        assert len(await seen.page.evaluate(CARDS)) == 3
