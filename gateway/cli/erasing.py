@@ -214,7 +214,8 @@ def in_words(kept: Holdings) -> str:
     """What files, batches and kept answers hold, and what of it nobody can attribute."""
     found = (
         f"{kept.lines} lines in {kept.batches} batches, {kept.file_lines} lines in {kept.files}"
-        f" files, {kept.answers} kept answers and conversations"
+        f" files, {kept.answers - kept.conversations} kept answers,"
+        f" {kept.conversations} conversations"
     )
     if not kept.is_whole:
         found += ", or more: not every file was read for this"

@@ -284,6 +284,7 @@ def in_numbers(kept: Holdings) -> dict[str, str]:
         "file_lines": str(kept.file_lines),
         "files": str(kept.files),
         "answers": str(kept.answers),
+        "conversations": str(kept.conversations),
         "not_attributed": str(kept.unnamed),
         "at_vendors": str(kept.at_vendors),
     }

@@ -52,6 +52,8 @@ class Holdings(Struct, frozen=True):
     file_lines: int = 0
     answers: int = 0
     """With conversations."""
+    conversations: int = 0
+    """Of those, conversations."""
     unnamed_files: int = 0
     """Files with lines of which nobody can say whose they are."""
     unnamed_lines: int = 0
@@ -148,6 +150,7 @@ class Reader:
             running=counted.get("running", 0),
             files=len(files),
             answers=len(rows),
+            conversations=sum(row["revision"] > 0 for row in rows),
             arriving=len(arriving),
             busy=await self._busy(organisation),
         )
@@ -269,7 +272,7 @@ class Reader:
     async def _read_answers(self, search: Search) -> None:
         columns = kept_answers.c
         places = (*owner_columns(kept_answers), columns.id)
-        query = select(*places, columns.previous_id, columns.expires_us).where(
+        query = select(*places, columns.previous_id, columns.expires_us, columns.revision).where(
             columns.organisation == search.whose.organisation
         )
         async with self._database.reading() as connection:
@@ -288,6 +291,7 @@ class Reader:
                 named = _named_by_kept(*kept)
             if any(map(search.whose.is_named, named)):
                 search.answers[row["id"]] = project
+                search.conversations += row["revision"] > 0
             else:
                 others.append((row, bool(named)))
         search.follow([row for row, _ in others])
@@ -310,6 +314,7 @@ class Reader:
             files=len(found),
             file_lines=sum(len(numbers) for _, numbers in found),
             answers=len(search.answers),
+            conversations=search.conversations,
             unnamed_files=search.unnamed_files,
             unnamed_lines=search.unnamed_lines,
             unnamed_answers=search.unnamed_answers,

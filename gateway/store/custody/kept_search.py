@@ -33,6 +33,8 @@ class Search:
         self.told: set[str] = set()
         """Batches of whose lines it is known whom they name."""
         self.answers: dict[str, Project] = {}
+        self.conversations = 0
+        """How many of them are conversations."""
         self.running = self.unnamed_lines = self.unnamed_files = self.unnamed_answers = 0
         self.last_expiry_us = 0
         self.is_whole = True

@@ -55,6 +55,7 @@ async def test_a_conversation_goes_with_whom_a_turn_of_it_named(archive: Archive
         *(f"resp_{mixed}_{number}" for number in range(3)),
     }
     assert (found.numbers.answers, found.numbers.unnamed_answers) == (5, 1)
+    assert found.numbers.conversations == 2, "and three answers"
     await archive.kept.destroy(found, "acme")
     assert await left(archive) == {of_bob, f"resp_{of_bob}_0", of_nobody}
     assert (await archive.kept.find("acme", archive.subject("ann"))).numbers.things == 0
@@ -63,7 +64,7 @@ async def test_a_conversation_goes_with_whom_a_turn_of_it_named(archive: Archive
 async def test_everything_of_an_organisation_goes_with_its_conversations(archive: Archive) -> None:
     await talk(archive, "bob")
     found = await archive.kept.find("acme", None)
-    assert found.numbers.answers == 2
+    assert (found.numbers.answers, found.numbers.conversations) == (2, 1)
     await archive.kept.destroy(found, "acme")
     assert await left(archive) == set()
 
