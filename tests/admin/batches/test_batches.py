@@ -247,8 +247,9 @@ async def test_what_is_older_than_the_list_is_counted_and_can_be_opened(
     _, page = await browser.send("GET", f"{AT}?q=nightly")
     assert "Words are looked for in the newest 2 of 3." in page
     assert many[0][:18] not in page
-    assert (await browser.send("GET", f"{AT}/{many[0]}"))[0].status == 200
-    assert (await browser.send("GET", f"{FILES}/{files[0]}"))[0].status == 200
+    for path, name in ((AT, many[0]), (FILES, files[0])):
+        answer, page = await browser.send("GET", f"{path}/{name}")
+        assert (answer.status, f"<code>{name}</code>" in page) == (200, True), "the whole id"
     assert (await browser.send("POST", f"{FILES}/{files[0]}/delete"))[0].status == 303
     assert (await browser.send("GET", f"{FILES}/{files[0]}"))[0].status == 404
 
