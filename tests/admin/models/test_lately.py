@@ -72,8 +72,8 @@ async def tried(listener: Listener, organisation: str, *attempts: Attempt) -> No
 
 
 def row_of(page: str, provider: str) -> str:
-    rows = re.findall(r"<tr>.*?</tr>", page, re.DOTALL)
-    row = next(each for each in rows if each.startswith("<tr><td>") and f"{provider}" in each[:200])
+    rows = re.findall(r"<tr\b.*?</tr>", page, re.DOTALL)
+    row = next(each for each in rows if "<td" in each and f"{provider}" in each[:220])
     return " ".join(re.sub(r"<[^>]+>", " ", row).split())
 
 

@@ -81,7 +81,7 @@ async def test_a_worker_with_other_prices_is_found_among_some_that_do_not_say_th
     assert lines["w2"] == ["prices"]
     (reason,) = found["verdict"]["reasons"]
     assert reason == "Workers have different prices: w0 and w1 c3c3c3c3; w2 77777777."
-    assert "<th>Prices</th>" in page
+    assert ">Prices</th>" in page
     assert "77777777" in alone
 
 
