@@ -21,9 +21,9 @@ _WORDS: Final = (
     r"passport|reisepass|pasaporte|passeport|pass(?:word|wd|phrase|code)|pwd|kennwort|passwort|ssn"
     r"|social[ _\-]?security|itin|nhs|\bsin\b|date[ _\-]?of[ _\-]?birth|birth[ _\-]?(?:date|day)"
     r"|\bdob|geburtsdatum|a(?:adh|dh)aa?r|national[ _\-]?id|tax[ _\-]?(?:payer[ _\-]?)?id|\bcpf\b"
-    r"|\bpesel\b|\bbsn\b|\bnif\b|\bdni\b|account[ _\-]?n|\bacct|konto|medical[ _\-]?record|\bmrn\b"
-    r"|patient[ _\-]?(?:id|n)|driv(?:er|ing)[ _'s\-]{0,4}licen[cs]e|api[ _\-]?key"
-    r"|credit[ _\-]?card|card[ _\-]?n"
+    r"|\bpesel\b|\bbsn\b|\bnif\b|\bdni\b|account[ _\-]?n|account\b|\bacct|konto"
+    r"|medical[ _\-]?record|\bmrn\b|patient[ _\-]?(?:id|n)|driv(?:er|ing)[ _'s\-]{0,4}licen[cs]e"
+    r"|api[ _\-]?key|credit[ _\-]?card|card[ _\-]?n"
 )
 """What a heading may say that makes something of a value that nothing else proves."""
 _MARKS: Final = "|\t;,"

@@ -313,7 +313,8 @@ def _numbers(data: bytes, view: View, text: str) -> Iterator[Finding | None]:
         if not groups:
             continue
         first = start + groups[0][0]
-        before = plain[max(0, first - numbers.CONTEXT_BEFORE_LENGTH) : first].lower()
+        before = plain[max(0, first - numbers.CONTEXT_BEFORE_LENGTH) : first]
+        before = numbers.in_words(before, plain[end : end + 1])
         if other_script:
             origin = view.origin(first)
             before = text[max(0, origin - numbers.CONTEXT_BEFORE_LENGTH) : origin].lower() + before

@@ -22,6 +22,7 @@ RUN_GATE = r"[0-9](?:[ .\-/()\t]{0,3}[0-9]){6}"
 CONTEXT_BEFORE_LENGTH = 56
 CONTEXT_AFTER_LENGTH = 10
 _GROUPS = re.compile(r"[0-9]+")  # Applied to one run of at most 170 characters only.
+_HUMP = re.compile("(?<=[a-z])(?=[A-Z])")
 _MAX_GROUPS = 9
 _LONGEST_IDENTIFIER = 19
 _SPELLED_LENGTHS = (19, 16, 15, 14, 13, 12, 11, 10, 9)
@@ -56,13 +57,19 @@ def _range(low: int, high: int) -> frozenset[int]:
 
 _AADHAAR_WORDS = ("aadhaar", "aadhar", "adhar", "uidai", "\u0906\u0927\u093e\u0930")
 _PHONE_WORDS = (
-    "phone", "mobile", "call", "cell", "tel", "fax", "whatsapp", "sms", "reach", "contact", "desk",
-    "my number is", "dial", "handy", "telefon", "numero", "\u092b\u094b\u0928",
+    "phone", "mobil", "call", "cell", "tel", "fax", "whatsapp", "sms", "reach", "contact", "desk",
+    "my number is", "dial", "handy", "telefon", "numero", "rufnummer", "appele", "joindre",
+    "\u092b\u094b\u0928",
     "\u092e\u094b\u092c\u093e\u0907\u0932", "\u092a\u0930 \u0915\u0949\u0932",
     "\u0915\u0943\u092a\u092f\u093e",
 )  # fmt: skip
-_PHONE_WORDS_AFTER = ("office", "mobile", "phone", "fax", "home", "cell", "work")
-_CARD_WORDS = ("card", "credit", "debit", "visa", "mastercard", "amex", "karte", "carte", "tarjeta")
+_PHONE_AFTER = re.compile(
+    r"x[ .]?[0-9]|.*\b(?:office|mobile|phone|fax|home|cell|work)\b", re.DOTALL
+)
+_CARD_WORDS = (
+    *("card", "credit", "debit", "visa", "mastercard", "amex", "karte", "carte", "tarjeta"),
+    *("cc ", "cc:", "cc=", "cc#"),
+)
 _SSN_WORDS = (
     *("ssn", "social security", "social_security", "social-security", "socialsecurity"),
     *("social sec", "soc sec", "soc. sec", "ss#", "ss no", "social:", "social #"),
@@ -73,7 +80,10 @@ _TAX_WORDS = (
     "tax_id",
     "national id",
     "national_id",
-    "steuer",
+    "steuer-",
+    "steuern",
+    "steuer i",
+    "steueri",
     "cpf",
     "pesel",
     "bsn",
@@ -85,8 +95,19 @@ _OTHER_WORDS = (
     "order", "tracking", "parcel", "invoice", "ticket", "sku", "isbn", "timestamp", "commit",
     "trace", "version", "port", "article", "issue", "build", "rupees", "usd", "eur", "$", "amount",
     "population", "epoch", "seed", "imei", "barcode", "serial", "request id", "reference",
-    "created_at", "range(", "bytes",
+    "created_at", "range(", "bytes", "bestell", "auftrag", "rechnung", "sendung", "artikel",
+    "commande", "facture", "suivi", "pedido", "factura", "seguimiento", "ordine", "fattura",
 )  # fmt: skip
+# Words that stand within others, which say nothing: "support", "Bestellung", "recall", "border".
+_BEGINNINGS = frozenset(
+    """
+    call cell tel fax sms reach desk dial handy mobil order port eur usd seed sku build issue trace
+    ticket version amount reference article serial epoch invoice
+    """.split()  # noqa: SIM905 - a list literal would fill a screen.
+) | {"cc ", "cc:", "cc=", "cc#"}
+# Those that end names of fields, too; they stand in the middle of "className" and "database".
+_EDGES = frozenset({"ssn", "itin", "npi", "aba", "rtn", "nhs", "mrn", "nif", "cpf", "bsn", "insee"})
+_SERIALS = "issn"
 
 # A word that names something else makes a right check digit less telling, and never nothing:
 # "order 1234…" must not be a way to carry an identifier out.
@@ -161,6 +182,26 @@ def groups_of(run: str) -> list[tuple[int, int]]:
     return [match.span() for match in _GROUPS.finditer(run)]
 
 
+def in_words(said: str, behind: str) -> str:
+    """What stands before a run, in small letters and with names such as `userSsn` taken apart.
+
+    Of a table only the row itself: what headings say is said of the cells below them, and the last
+    of them says nothing of the first cell of the next row. `behind` is what stands behind the run.
+    """
+    if "\n" in said and _is_row(*said.rpartition("\n")[::2], behind):
+        said = said.rpartition("\n")[2]
+    return _HUMP.sub(" ", said).lower()
+
+
+def _is_row(above: str, beside: str, behind: str) -> bool:
+    """Whether cells are parted by one mark above and beside a cell."""
+    above = above[above.rfind("\n") + 1 :]
+    for mark in ";\t|,":
+        if mark in beside or behind.startswith(mark):
+            return above.count(mark) > 1 and (mark != "," or ", " not in above)
+    return False
+
+
 def overlap_start(groups: list[tuple[int, int]]) -> int:
     """Where to read on when a run was cut: no identifier may be lost across the cut."""
     digits = 0
@@ -181,7 +222,7 @@ def judge(
     if len(groups) > 1 and _is_decimal(run, groups):
         return
     doubt = _nearest(before, _OTHER_WORDS)
-    named_after = after.startswith("x") or any(word in after for word in _PHONE_WORDS_AFTER)
+    named_after = _PHONE_AFTER.match(after) is not None
     near: dict[tuple[str, ...], int] = {}
     near_phone = max(_nearest(before, _PHONE_WORDS), 0 if named_after else -1)
     for first, last in _windows(groups):
@@ -264,7 +305,26 @@ def _bare(rule: NumberRule, shape: tuple[int, ...]) -> float:
 
 def _nearest(before: str, words: tuple[str, ...]) -> int:
     """Where the last of the words starts in the text in front; -1 when there is none."""
-    return max(map(before.rfind, words))
+    near = max(map(before.rfind, words))
+    if near <= 0 or not before[near - 1].isalpha():
+        return near
+    return max(_last(before, word) for word in words)
+
+
+def _last(before: str, word: str) -> int:
+    """Where a word is said last, and is no part of another one."""
+    at = before.rfind(word)
+    while at > 0 and before[at - 1].isalpha() and _is_part(before, at, word):
+        at = before.rfind(word, 0, at + len(word) - 1)
+    return at
+
+
+def _is_part(before: str, at: int, word: str) -> bool:
+    """Whether it says nothing with a letter in front of it."""
+    if word in _EDGES:
+        end = at + len(word)
+        return before[end : end + 1].isalpha() or before.endswith(_SERIALS, 0, end)
+    return word in _BEGINNINGS
 
 
 def _phone(
