@@ -17,6 +17,10 @@ _UUID: Final = r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
 _FORM: Final = re.compile(
     rf"(?<![0-9A-Za-z])(?:[a-z]{{1,12}}[_-])?(?P<uuid>{_UUID})(?![0-9A-Za-z])"
     r"|(?<![0-9A-Za-z])sha(?:256-[A-Za-z0-9+/]{43}=|384-[A-Za-z0-9+/]{64}|512-[A-Za-z0-9+/]{86}==)"
+    r"|(?<![0-9A-Za-z])(?:h1:[A-Za-z0-9+/]{43}=|SHA256:[A-Za-z0-9+/]{43})(?![0-9A-Za-z+/])"
+    r"|(?<![0-9A-Za-z_.-])(?:[A-Za-z]{1,16}[_.-]){0,3}(?i:trace|span|parent|request|correlation|commit|sha"
+    r"(?:1|256|512)?|md5|hash|digest|checksum|etag|rev(?:ision)?|fingerprint|build)[_.-]?(?:[iI][dD])?"
+    r"=[0-9a-f]{16,128}(?![0-9A-Za-z])"
     r"|\barn:aws[a-z-]{0,10}:[a-z0-9-]{0,32}:[a-z0-9-]{0,20}:(?:[0-9]{12})?:[\w/:.*+=@-]{1,300}"
     r"|(?<![0-9A-Za-z-])(?:[a-z]{1,12}-){1,3}[0-9a-f]{8}(?:[0-9a-f]{9})?(?![0-9A-Za-z-])"
     r"|\bS-1-[0-9]{1,2}(?:-[0-9]{1,11}){1,8}"
@@ -25,6 +29,8 @@ _FORM: Final = re.compile(
 _GUESSES: Final = frozenset(
     {"secret/assigned", "secret/random", "secret/unlisted-prefix", "secret/short-prefix"}
 )
+_NAMED_GUESSES: Final = frozenset({"secret/assigned", "secret/unlisted-prefix", "secret/random"})
+"""Those that are a thing's name where its field is called so: `"id": "ord_1Mtp…"`."""
 _NUMBERS: Final = frozenset(
     {"PHONE", "BANK_ACCOUNT", "US_ROUTING", "NATIONAL_ID", "PASSPORT", "DRIVER_LICENSE"}
 )
@@ -93,7 +99,7 @@ def _is_chance(finding: Finding, text: str, forms: Sequence[_Form]) -> bool:
         return False
     rule = finding.detector.partition("+")[0]
     name = text[max(0, finding.start - _NAME_LENGTH) : finding.start]
-    if rule == "secret/assigned" and _NAMES_A_THING.search(name) and not _CREDENTIAL.search(name):
+    if rule in _NAMED_GUESSES and _NAMES_A_THING.search(name) and not _CREDENTIAL.search(name):
         return True
     if rule == "secret/keyword" and _NAMES_A_PLACE.search(name) and not _CREDENTIAL.search(name):
         return True

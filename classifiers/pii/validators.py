@@ -220,7 +220,12 @@ def bitcoin(text: str) -> bool:
 
 
 def public_ip(text: str) -> bool:
-    """An address that says something: not loopback, unspecified, broadcast or documentation."""
+    """An address that says something: not loopback, unspecified, broadcast or documentation.
+
+    Three noughts at the end are the version of a browser, or a whole network.
+    """
+    if text.endswith(".0.0.0"):
+        return False
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
