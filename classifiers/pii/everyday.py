@@ -37,6 +37,8 @@ ausbildung studium anwalt lehrer krieg kaiser könig herzog bruder tochter sohn 
 mann kind kinder fluss berg insel wald dorf straße bahnhof strecke rechnung vertrag bestellung
 lieferung anfrage termin kunde kündigung sitzung weiterleitung begriffsklärung siehe liste hohe
 kleine große alte junge erste zweite dritte letzte
+sehr geehrte geehrter damen herren laut gilt punkt betrag summe datum nummer menge preis posten
+stück seite anlage betreff grüße passwort zeichen mindestens monatsende
 """
 _FRENCH = """
 le la les de du un une et en à dans est que qui par pour au aux sur il elle ne pas se ce cette son
@@ -51,6 +53,8 @@ armée loi histoire vie mort naissance fils fille frère sœur père mère femme
 habitants population espèce genre plante insecte situé située né née morte marié nommé élu fondé
 fondée créé publié joué remporté devient commence habite travaille redirection homonymie voir
 article facture contrat commande livraison client demande réunion
+mot passe doit moins caractères salle suivi numéro montant total référence date prix quantité
+bonjour cordialement objet veuillez
 """
 _SPANISH = """
 el los las del y a al una unos unas por con no para su sus lo como más pero fue ha este esta ese
@@ -65,6 +69,8 @@ hijo hija hermano hermana padre madre esposa familia habitantes población espec
 nacido nacida casado nombrado elegido fundado fundada publicado grabó ganó perdió cayó jugó vive
 trabaja gestiona escuelas públicas mundial selección fútbol organización territorial redirección
 anexo véase lista factura contrato pedido entrega cliente reunión
+debe tener menos caracteres contraseña número seguimiento importe total referencia fecha precio
+cantidad saludos asunto ocho
 """
 _ITALIAN = """
 i gli di della dello dei degli delle nel nella nei che alla ai è per non dal dalla sul sulla come
@@ -77,6 +83,8 @@ elezioni battaglia esercito legge storia nascita figlio figlia fratello sorella 
 abitanti popolazione specie genere pianta nata sposò nominato eletto fondato fondata pubblicato
 vinse perse giocò lavora situato situata redirect rinvia disambigua vedi fattura contratto ordine
 consegna richiesta appuntamento riunione
+codice articolo lotto totale documento spedito gentile caratteri numero importo riferimento data
+prezzo quantità saluti oggetto deve
 """
 _DUTCH = """
 het een van is dat op te zijn voor met niet aan om ook bij nog uit maar door over hij zij ze hun
@@ -213,6 +221,11 @@ def named_part(text: str, start: int, end: int) -> tuple[int, int] | None:
     if first > last:
         return None
     return words[first][0] if first else start, words[last][1] if last < len(words) - 1 else end
+
+
+def is_everyday(word: str) -> bool:
+    """Whether it is one of these words, however it is written."""
+    return word.lower() in _WORDS
 
 
 def _is_everyday(text: str, start: int, end: int) -> bool:

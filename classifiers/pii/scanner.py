@@ -20,7 +20,7 @@ from classifiers.pii.own_forms import without_own_forms
 from classifiers.pii.soft import soft_findings
 from classifiers.pii.tagger import OutOfTimeError, Tagger, never
 from classifiers.pii.tagger import load as load_tagger
-from classifiers.pii.witnesses import speaks_for
+from classifiers.pii.witnesses import OF_PERSONS, may_be_of_person, speaks_for
 
 
 # A name needs a capital, another script, digits, or a word that introduces it; an address in small
@@ -38,6 +38,7 @@ _LEAST_LENGTH: Final = 3
 _NUMBER_LABELS = frozenset({"PHONE", "BANK_ACCOUNT", "US_SSN", "NATIONAL_ID", "PASSPORT"})
 _NEAR_LENGTH: Final = 60
 _PLACES = frozenset({"ADDRESS", "LOCATION"})
+_PERSONS: Final = frozenset({"PERSON"})
 # A word for a code or a house, then at most two more words; or a name of four letters and more.
 _NUMBERED = re.compile(
     r"(?:\b(?i:zip|pin|plz|cap|cep|post\w*|c[o\u00f3]d\w*|building|house|flat|apartment|apt|suite|street)"
@@ -154,9 +155,12 @@ def merged(patterns: list[Finding], tagged: list[Finding]) -> list[Finding]:
 def _believed(label: str, text: str, start: int, end: int) -> str | None:
     """What a place that the tagger found is taken for; None for nothing.
 
-    A user's name that nothing calls so may still be somebody's name.
+    A user's name that nothing calls so may still be somebody's name, and a number in groups be
+    somebody's who is named beside it.
     """
     if speaks_for(text, label, start, end):
+        return label
+    if may_be_of_person(text, label, start, end):
         return label
     return "PERSON" if label == "USERNAME" and text[start:end].isalpha() else None
 
@@ -164,13 +168,23 @@ def _believed(label: str, text: str, start: int, end: int) -> str | None:
 def _is_said(finding: Finding, found: list[Finding], text: str) -> bool:
     """Whether something speaks for a finding: a number alone ("It is 42.") is nobody's address.
 
-    What may speak for it is a name of a place near it, a word for a code, or the name before it.
+    What may speak for it is a name of a place near it, a word for a code, or the name before it;
+    for one of a telephone and a day a word for it, or a person near it.
     """
+    if finding.label in OF_PERSONS:
+        place = finding.start, finding.end
+        return speaks_for(text, finding.label, *place) or _is_near(finding, found, _PERSONS)
     if finding.label != "ADDRESS" or any(map(str.isalpha, text[finding.start : finding.end])):
         return True
+    before = text[max(finding.start - _NEAR_LENGTH, 0) : finding.start]
+    return _NUMBERED.search(before) is not None or _is_near(finding, found, _PLACES)
+
+
+def _is_near(finding: Finding, found: list[Finding], labels: frozenset[str]) -> bool:
+    """Whether another finding of these labels stands near."""
     first, last = finding.start - _NEAR_LENGTH, finding.end + _NEAR_LENGTH
-    return _NUMBERED.search(text[max(first, 0) : finding.start]) is not None or any(
-        other.label in _PLACES and other.start < last and first < other.end
+    return any(
+        other.label in labels and other.start < last and first < other.end
         for other in found
         if other is not finding
     )
@@ -197,12 +211,15 @@ def _largest_rest(finding: Finding, inside: list[Finding]) -> Finding | None:
 
 def with_soft(found: list[Finding], text: str) -> list[Finding]:
     """Findings, and soft ones where nothing else stands."""
-    taken = [(finding.start, finding.end) for finding in found]
+    taken = bytearray(len(text))
+    kept = [*found]
+    for finding in found:
+        taken[finding.start : finding.end] = b"\x01" * (finding.end - finding.start)
     for finding in soft_findings(text):
-        if not any(start < finding.end and finding.start < end for start, end in taken):
-            taken.append((finding.start, finding.end))
-            found = [*found, finding]
-    return sorted(found)
+        if taken.find(1, finding.start, finding.end) < 0:
+            taken[finding.start : finding.end] = b"\x01" * (finding.end - finding.start)
+            kept.append(finding)
+    return sorted(kept)
 
 
 def load(*, soft: bool = False) -> Scanner:

@@ -1,13 +1,16 @@
 """What has to speak for a learned finding before it is believed: a word near it, or its own form.
 
-The tagger has learned from code and logs, and is believed in most of what it says of them. Four
+The tagger has learned from code and logs, and is believed in most of what it says of them. Some
 labels it still takes from what has no name: passwords and usernames look like any word there,
-licences are mostly those of software, and addresses like stretches of code. Text in other scripts,
-where most of these words are not known, is believed; but what a password is called there is known.
+licences are mostly those of software, addresses like stretches of code, and a row of digits like
+anybody's number. Text in other scripts, where most of these words are not known, is believed; but
+what a password is called there is known.
 """
 
 import re
 from typing import Final
+
+from classifiers.pii.everyday import is_everyday
 
 
 _BEFORE: Final = 60
@@ -36,7 +39,52 @@ _NEAR: Final = {
         r"assignee|approver|dbname|connect|\bssh|sudo|chown",
         re.IGNORECASE,
     ),
+    # What has digits alone is whatever it is called. Where patterns know the word, they find it.
+    "PHONE": re.compile(
+        r"phon|\b(?:call|cell|tel\b|ring\b|dial|text|reach|desk\b|handy|hotline|office|home\b|work\b)"
+        r"|mobil|\bm[o\u00f3]vil|\bfax|sms|whatsapp|contact|extension|\bext\b|pager|number is|\bruf"
+        r"|anruf"
+        r"|t[e\u00e9]l[e\u00e9]|\bt[e\u00e9]l\b|appel|joindre|joignable|portable|cellul|llam|chiam|belle?n\b",
+        re.IGNORECASE,
+    ),
+    "BANK_ACCOUNT": re.compile(
+        r"\bac(?:c|ct|count)s?(?:num\w*)?\b|\baccounts?(?:\b|_?n)|\ba/c|iban|konto|compte|cuenta|\bcont[oa]\b|rekening"
+        r"|\bbank|banque|banco|banca|deposit|savings|checking|transfer|\bid (?:no|num)",
+        re.IGNORECASE,
+    ),
+    "MRN": re.compile(
+        r"mrn|medical|patient|hospital|clinic|chart|record|krank|m[e\u00e9]dic|dossier",
+        re.IGNORECASE,
+    ),
+    "PASSPORT": re.compile(
+        r"pass\w*port|reisepass|pas[sz]apor|paspoort|passnummer|travel doc", re.IGNORECASE
+    ),
+    "NATIONAL_ID": re.compile(
+        r"\bid\b|identi|national|tax|citizen|social|steuer|insurance|document|ident\w*|carte|c[e\u00e9]dula"
+        r"|\bd\.?n\.?i\b|\bn\.?i\.?[ef]\b|fiscal|personn",
+        re.IGNORECASE,
+    ),
+    "EMPLOYEE_ID": re.compile(
+        r"employ|staff|personn?[ae]l|badge|payroll|\bemp\b|worker|mitarbeiter|matricul|empleado|colleague",
+        re.IGNORECASE,
+    ),
+    "VEHICLE_REG": re.compile(
+        r"vehicle|\bcars?\b|\bvans?\b|taxi|truck|bike|plate|regist|\breg\b|kennzeichen|immatric|matr[i\u00ed]c"
+        r"|targa|drive|park|licen[cs]e",
+        re.IGNORECASE,
+    ),
+    "DOB": re.compile(
+        r"\bborn|birth|\bdob\b|\bd\.o\.b|\bb\.\s|\bgeb|naiss|\bn[e\u00e9]+s?\b|nac[ie]|\bnat[oa]\b|nascit|nascid|\bage",
+        re.IGNORECASE,
+    ),
 }
+_BY_ITS_FORM: Final = re.compile(r"\(?\+|\([0-9]|0[0-9]{1,4}[ /\-][0-9 \-]{5}")
+"""How numbers of telephones begin that say themselves what they are."""
+OF_PERSONS: Final = {
+    "PHONE": re.compile(r"[0-9]{2,5}(?:[ /\-][0-9]{2,5}){1,4}"),
+    "DOB": re.compile(r"[\-./ ]?[0-9A-Za-z]"),
+}
+"""As numbers of telephones and days are written; beside a name such a one is somebody's."""
 _LICENCE_DIGITS_MIN: Final = 3
 _NOT_IN_ADDRESSES: Final = re.compile(r"[\[\]{}<>=_\\;|$`]|[A-Za-z_]\(|^[a-z]+:$")
 _BESIDE_CODE: Final = frozenset("[]{}()<>=_\\$`")
@@ -56,6 +104,8 @@ _COUNTED: Final = re.compile(
     r"\b(?:to|max|min|of|than|least|most|up|by|about|over|under|after|every|limit|defaults?)\W{0,2}\Z",
     re.IGNORECASE,
 )
+_IS_TIME: Final = re.compile(r"[0-2]?[0-9] ?h ?[0-5][0-9]")
+_GOES_ON_AS_NUMBER: Final = re.compile(r"[0-9]?[.,][0-9]")
 _ENDS_WORDS: Final = frozenset(" \t\r\n\"'`\x1f")
 _SPACED: Final = re.compile(r"[\s\[\](){}<>]")
 _IS_SAID: Final = re.compile(
@@ -82,8 +132,8 @@ def speaks_for(text: str, label: str, start: int, end: int) -> bool:
     before = text[max(0, start - _BEFORE) : start]
     after = text[end : end + _AFTER]
     said = text[start:end]
-    if label == "DOB":
-        return _TODAY.search(before) is None
+    if label == "DOB" and _TODAY.search(before) is not None:
+        return False
     near = _NEAR.get(label)
     if label == "PASSWORD" and near is not None:
         return near.search(before) is not None and _is_password(text, start, end)
@@ -93,9 +143,17 @@ def speaks_for(text: str, label: str, start: int, end: int) -> bool:
         return True
     if label == "ADDRESS":
         return _is_place(said, before, after)
-    if near is None:
+    if near is None or (label == "PHONE" and _BY_ITS_FORM.match(said) is not None):
         return True
     return near.search(before) is not None or near.search(after) is not None
+
+
+def may_be_of_person(text: str, label: str, start: int, end: int) -> bool:
+    """Whether a person who is named beside a place speaks for it, where no word does."""
+    form = OF_PERSONS.get(label)
+    if form is None or form.match(text, start, end) is None:
+        return False
+    return label != "DOB" or _TODAY.search(text[max(0, start - _BEFORE) : start]) is None
 
 
 def _is_other_script(text: str) -> bool:
@@ -114,8 +172,19 @@ def _is_place(said: str, before: str, after: str) -> bool:
         return False
     if said.isdigit() and _COUNTED.search(before) is not None:
         return False
-    words = re.findall(r"\w+", said)
+    if _IS_TIME.fullmatch(said) is not None or _is_amount(said, before, after):
+        return False
+    words = [word for word in re.findall(r"\w+", said) if not is_everyday(word)]
     return any(len(word) > _SHORT_WORD or not word.islower() for word in words)
+
+
+def _is_amount(said: str, before: str, after: str) -> bool:
+    """Whether it is digits alone, and the number goes on behind a point or a comma."""
+    if any(map(str.isalpha, said)):
+        return False
+    return (said[:1] in ".," and before[-1:].isdigit()) or (
+        _GOES_ON_AS_NUMBER.match(said[-1:] + after) is not None
+    )
 
 
 def _is_torn(said: str, before: str, after: str) -> bool:
