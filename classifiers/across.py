@@ -1,5 +1,7 @@
 """Numbers of which one message holds the beginning and a later one of the same role the rest.
 
+So may blocks of one message that are no texts: what two tools gave back is two texts.
+
 People send a number in pieces, and so does who hopes that nobody puts them together. Messages are
 not read as one text: only the digits that end the one and begin the other are held against the
 check digits of cards, Aadhaars and IBANs, and something must speak for them beside those.
@@ -7,6 +9,7 @@ check digits of cards, Aadhaars and IBANs, and something must speak for them bes
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from msgspec import Struct
@@ -15,7 +18,7 @@ from classifiers.pii.detect import find
 from classifiers.pii.labels import data_class_of
 from classifiers.pii.normalise import normalise
 from classifiers.pii.torn import DIGITS, LEAST_DIGITS, MOST_DIGITS, WORDS, label_of
-from classifiers.verdicts import CLEAN, Verdict
+from classifiers.verdicts import CLEAN, Verdict, counted
 
 
 _EDGE_LENGTH: Final = 96
@@ -113,6 +116,17 @@ def labels_across(texts: Sequence[str]) -> tuple[str, ...]:
     return ()
 
 
+def labels_in_blocks(said: Sequence[str]) -> tuple[str, ...] | None:
+    """What the blocks of one message hold together; None where they are too many to be tried."""
+    edges = [(at, each) for at, text in enumerate(said) if (each := edges_of("", text)) is not None]
+    found = list(islice(windows(edges), WINDOWS_MAX + 1))
+    if len(found) > WINDOWS_MAX:
+        return None
+    return tuple(
+        label for window in found for label in labels_across([said[at] for at in window.places])
+    )
+
+
 def _ends(groups: Sequence[str]) -> list[int]:
     """After how many groups a number may end: not within a row of groups that are alike."""
     counts = range(len(groups), 0, -1)
@@ -129,3 +143,13 @@ def verdict_of(labels: Sequence[str]) -> Verdict:
         return CLEAN
     counts = tuple(sorted((label, labels.count(label)) for label in set(labels)))
     return Verdict((), counts, max(map(data_class_of, labels)), (), is_torn=True)
+
+
+def joined(one: Verdict, other: Verdict) -> Verdict:
+    """What two verdicts on a part say of it; the places are those of the first."""
+    if one is CLEAN or other is CLEAN:
+        return other if one is CLEAN else one
+    counts = tuple(counted((one, other)).items())
+    reasons = tuple(dict.fromkeys((*one.reasons, *other.reasons)))
+    found_class = max(one.found_class, other.found_class)
+    return Verdict(one.findings, counts, found_class, reasons, one.is_torn or other.is_torn)

@@ -89,6 +89,8 @@ _TEXTS = frozenset({"text", "input_text", "output_text", "summary_text", "reason
 """Content parts whose texts a model reads one behind the other."""
 _NO_SEAMS: Final = {ord(SEAM): "\x1d", ord(CUT): "\x1d"}
 _PART_DEPTH = 4
+_BLOCKS_DEPTH: Final = 3
+"""Of the list that a message's content is."""
 _IMAGE_KEYS = frozenset({"source", "image_url", "file_id", "result"})
 _BINARY_KEYS = frozenset({"data", "file_data", "image_base64", "b64_json"})
 _LONGEST_ROLE = 16
@@ -114,6 +116,7 @@ def extract_parts(parts: Iterable[Part]) -> Extraction:
         tuple(sorted(walk.reasons)),
         tuple(walk.starts),
         tuple(walk.chains),
+        tuple(walk.blocks),
     )
 
 
@@ -121,6 +124,7 @@ class _Walk:
     """The state of one walk."""
 
     __slots__ = (
+        "blocks",
         "chains",
         "is_message",
         "newest_user",
@@ -131,6 +135,7 @@ class _Walk:
     )
 
     def __init__(self) -> None:
+        self.blocks: list[tuple[int, int]] = []
         self.chains: list[tuple[int, ...]] = []
         self.segments: list[Segment] = []
         self.newest_user: range | tuple[int, ...] = ()
@@ -213,6 +218,8 @@ class _Walk:
             if not _is_text_part(item):
                 self.end_chain(chain)
                 chain = []
+                if self.is_message and depth == _BLOCKS_DEPTH and begin < len(self.segments):
+                    self.blocks.append((begin, len(self.segments)))
                 continue
             text = item["text"]
             chain += [

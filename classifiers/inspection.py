@@ -17,7 +17,9 @@ from classifiers.across import (
     Edges,
     Window,
     edges_of,
+    joined,
     labels_across,
+    labels_in_blocks,
     verdict_of,
     windows,
 )
@@ -121,9 +123,8 @@ def inspect_extraction(
         units = _first_units(units)
     verdicts = [judged(unit) for unit, _ in units]
     noted = [verdict for verdict in verdicts if verdict is not CLEAN]
-    across = _across(extraction, units)
-    if across is not CLEAN:
-        noted.append(across)
+    torn = (_across(extraction, units), *_in_blocks(extraction))
+    noted += [verdict for verdict in torn if verdict is not CLEAN]
     contents = _contents(reasons, extraction.opaque_kinds, tolerated_opaque, noted)
     findings = tuple(_located(extraction, units, verdicts)) if contents.counts else ()
     is_torn = any(verdict.is_torn for verdict in noted) or any(
@@ -140,6 +141,8 @@ def see(part: Part, before: Part | None, judged: Callable[[Unit], Verdict]) -> S
     if text:
         said = "" if before is None else extract_parts((before,)).joined()
         verdict = judged(Unit(text, said[-LEAD_LENGTH:], extraction.places()))
+        for torn in _in_blocks(extraction) if extraction.blocks else ():
+            verdict = joined(verdict, torn)
     return Seen(
         verdict,
         extraction.opaque_kinds,
@@ -154,6 +157,13 @@ def windows_of(edges: Sequence[tuple[int, Edges]]) -> list[Window] | None:
     """Which parts may hold a number together; None where they are too many to be tried."""
     found = list(islice(windows(edges), WINDOWS_MAX + 1))
     return found if len(found) <= WINDOWS_MAX else None
+
+
+def _in_blocks(extraction: Extraction) -> Iterator[Verdict]:
+    """What blocks of one message hold together, message by message."""
+    for said in extraction.said_in_blocks():
+        labels = labels_in_blocks(said)
+        yield TOO_MANY_TORN if labels is None else verdict_of(labels)
 
 
 def _across(extraction: Extraction, units: Sequence[tuple[Unit, int]]) -> Verdict:

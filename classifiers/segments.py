@@ -1,6 +1,7 @@
 """What a walk finds in a document: its strings in order, and which of them belong together."""
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from itertools import accumulate, pairwise
 from typing import Final
 
@@ -44,6 +45,8 @@ class Extraction(msgspec.Struct, frozen=True):
     parts: tuple[int, ...]
     chains: tuple[tuple[int, ...], ...] = ()
     """Segments that are the texts of parts which follow each other in one message."""
+    blocks: tuple[tuple[int, int], ...] = ()
+    """First and last segment but one of what a message holds beside texts: results of tools."""
 
     def __repr__(self) -> str:
         return f"Extraction(segments={len(self.segments)}, reasons={self.reasons})"
@@ -56,6 +59,15 @@ class Extraction(msgspec.Struct, frozen=True):
         part = self.segments[first:end]
         words = [segment.text for segment in part if segment.kind != ASIDE]
         return SEAM.join(words or [segment.text for segment in part])
+
+    def said_in_blocks(self) -> Iterator[list[str]]:
+        """Of each message that has several blocks, what each of them says."""
+        first = 0
+        for end in [*self.parts[1:], len(self.segments)] if len(self.blocks) > 1 else ():
+            inside = [self.said(*block) for block in self.blocks if first <= block[0] < end]
+            first = end
+            if len(inside) > 1:
+                yield inside
 
     def starts(self) -> list[int]:
         """Offset of each segment in the joined text."""

@@ -9,9 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from classifiers.across import WINDOWS_MAX, edges_in, edges_of, labels_across, windows
-from classifiers.inspection import InspectionResult, inspect
+from classifiers.inspection import InspectionResult, in_all, inspect, see
+from classifiers.parts import parts_of
 from classifiers.pii.detect import find
 from classifiers.pii.labels import DataClass
+from classifiers.pii.scanner import PATTERNS_ONLY
+from classifiers.verdicts import judge
 from tests.classifiers import samples
 
 
@@ -228,6 +231,60 @@ def test_what_stands_beside_the_words_of_a_message_parts_no_number(name: str, me
 
 def turn(kind: str, **members: Any) -> dict[str, Any]:
     return assistant([{"type": "text", "text": "So."}, {"type": kind, **members}])
+
+
+def results(*said: Any) -> dict[str, Any]:
+    return user(
+        [
+            {"type": "tool_result", "tool_use_id": f"toolu_a{at}", "content": text}
+            | {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+            for at, text in enumerate(said)
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        results(f"The card is {FIRST}", f"{LAST} until 12/29"),
+        results(FIRST, LAST),
+        results("Well.", FIRST, [{"type": "text", "text": LAST}]),
+        results(*GROUPS),
+        results(f"card {FIRST}", "Nothing here.", LAST),
+    ],
+)
+@pytest.mark.parametrize("member", ["messages", "input"])
+def test_so_is_one_in_two_results_of_one_message(message: dict[str, Any], member: str) -> None:
+    document = {"model": "m", member: [user("Go on."), message]}
+    result = inspect(document)
+
+    assert (result.counts, result.is_torn) == ({"CREDIT_CARD": 1}, True)
+    seen = [see(part, None, lambda unit: judge(unit, PATTERNS_ONLY)) for part in parts_of(document)]
+    together = in_all(seen)
+    assert together is not None
+    assert together.counts == {"CREDIT_CARD": 1}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        results(f"There were {FIRST}", f"{LAST} people came"),
+        results(CARD[:8], CARD[8:]),
+        results("From 2021", "2022 2023"),
+        results(FIRST, *["Well."] * 5, LAST),
+        results("7", "12", "1024"),
+    ],
+)
+def test_results_of_digits_that_are_no_number_are_nothing(message: dict[str, Any]) -> None:
+    assert asked(message).counts == {}
+
+
+def test_a_card_in_one_result_is_counted_once() -> None:
+    assert asked(results(f"card {CARD}", "4111")).counts == {"CREDIT_CARD": 1}
+
+
+def test_results_of_one_message_are_tried_within_bounds_too() -> None:
+    assert asked(results(*["4"] * 4 * WINDOWS_MAX)).reasons == ("too-many-candidates",)
 
 
 DOCUMENT = {"type": "text", "media_type": "text/plain", "data": "Well."}
