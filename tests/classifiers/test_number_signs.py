@@ -1,11 +1,13 @@
 """Items of a list, notes and counts stand at a number without a blank, and are no digits of it."""
 
 import random
+import unicodedata
 from base64 import b64encode
 
 import pytest
 
 from classifiers.pii.detect import find
+from classifiers.pii.normalise import normalise
 from classifiers.pii.number_signs import stands_at_a_number
 from tests.classifiers import samples
 
@@ -31,6 +33,11 @@ SIGNS = {
     "a note": "\u00b2",
     "a note of two digits": "\u00b9\u2070",
     "a fraction": "\u00bd",
+    "a sign of Ethiopia": "\u136a",
+    "a month": "\u32c2",
+    "an hour": "\u335a",
+    "a day": "\u33e3",
+    "a tally": "\U0001d373",
 }
 
 
@@ -43,6 +50,17 @@ def test_a_sign_at_a_number_is_none_of_its_digits(name: str) -> None:
             places = [(each.start, each.end) for each in find(text) if each.label == label]
             at = text.index(said)
             assert places == [(at, at + len(said))], text
+
+
+def test_all_that_is_read_as_a_digit_and_is_none_is_such_a_sign() -> None:
+    """Letters that look like digits, as of Cyrillic, are letters of words."""
+    signs = {
+        char
+        for char in map(chr, (*range(0x80, 0xD800), *range(0xE000, 0x20000)))
+        if unicodedata.category(char) in {"No", "Nl", "So"} and normalise(char).text.isdigit()
+    }
+    assert len(signs) > 500
+    assert {char for char in signs if not stands_at_a_number(f"{char}{CARD}")} == set()
 
 
 @pytest.mark.parametrize("name", SIGNS)
