@@ -38,17 +38,9 @@ from gateway.veiling.retelling import (
     told_beside,
     told_nothing,
 )
-from gateway.veiling.rewriting import (
-    CONTENT,
-    MAX_DEPTH,
-    Lift,
-    StreamRewriter,
-    channel_of,
-    check_room,
-    goes_on_with,
-    is_ping,
-)
+from gateway.veiling.rewriting import MAX_DEPTH, Lift, StreamRewriter, check_room
 from gateway.veiling.sole_reading import event_alone, read_solely
+from gateway.veiling.speaking import CONTENT, channel_of, goes_on_with, is_ping
 
 
 _BLOCK_LENGTH = 1024

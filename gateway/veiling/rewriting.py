@@ -4,7 +4,7 @@ It knows no dialect: an event's JSON says other texts where its deltas do. What 
 the veil puts values back, an output scan blackens them.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import Final, Protocol
 
 import msgspec
@@ -20,16 +20,24 @@ from gateway.veiling.retelling import (
     with_texts,
     with_texts_in,
 )
+from gateway.veiling.speaking import (
+    CONTENT,
+    brings_all,
+    brings_input,
+    channel_of,
+    goes_on,
+    goes_on_with,
+    goes_over,
+    is_edge,
+    is_ping,
+)
 from gateway.veiling.wraps import beside_words
 
 
-CONTENT = frozenset({"text", "thinking", "refusal", "tool_arguments", "opaque"})
 MAX_DEPTH = 64
 CHANNELS_MAX: Final = 1024
 """Texts and calls of one stream: as many answers as may be asked for at once. All of them are
 looked at with every event."""
-_CALLED: Final = frozenset({"tool_start", "text_tool_start"})
-_INPUT, _ITEM = b'"input"', b'"item"'
 
 
 class Lift(Protocol):
@@ -151,7 +159,7 @@ class StreamRewriter:
             channels = {channel_of(d) for d in event.deltas if d.kind in CONTENT and d.text}
             if is_ping(event):
                 out.append(self._again(event))
-            elif _is_edge(event):
+            elif is_edge(event):
                 out += self._flushed(event, keep={c for c in self._channels if c[0] in PROSE})
                 self._end_blocks()
                 out += self._in_order(event)
@@ -198,7 +206,7 @@ class StreamRewriter:
         changes: dict[str, list[str]] = {}
         deltas: list[Delta] = []
         waiting: _Waiting | None = None
-        ends = event.is_closing or event.is_terminal or _brings_all(event)
+        ends = event.is_closing or event.is_terminal or brings_all(event)
         for delta in event.deltas:
             if delta.kind not in CONTENT or not delta.text:
                 deltas.append(delta)
@@ -206,7 +214,7 @@ class StreamRewriter:
             channel = self._spoken(delta, event)
             blocks = channel.rewriter.shown(delta.text)
             behind = event.deltas[len(deltas) + 1 :]
-            if (ends or _goes_over(delta, behind)) and not _goes_on(delta, behind):
+            if (ends or goes_over(delta, behind)) and not goes_on(delta, behind):
                 joined(blocks, channel.rewriter.rest())
             text = blocks.pop()
             out += self._shown(channel, blocks)
@@ -227,7 +235,7 @@ class StreamRewriter:
 
     def _beside(self, event: StreamEvent) -> StreamEvent:
         """An event with words, and what stands beside them rewritten: a citation's title, say."""
-        if self._repeated is None or _brings_input(event):
+        if self._repeated is None or brings_input(event):
             return event
         words = [d.text for d in event.deltas if d.kind in CONTENT and d.text]
         is_beside = any(delta.redacted or delta.stop_sequence for delta in event.deltas)
@@ -252,7 +260,7 @@ class StreamRewriter:
     def _made(
         self, event: StreamEvent, deltas: tuple[Delta, ...], changes: Mapping[str, list[str]]
     ) -> StreamEvent:
-        if self._repeated is not None and _brings_input(event):
+        if self._repeated is not None and brings_input(event):
             return msgspec.structs.replace(self._again(event), deltas=deltas)
         if all(before == after for before, texts in changes.items() for after in texts):
             return event
@@ -335,54 +343,6 @@ def _one_more(event: StreamEvent, old: Delta, text: str) -> StreamEvent:
     return msgspec.structs.replace(event, raw=raw, deltas=(delta,))
 
 
-def _is_edge(event: StreamEvent) -> bool:
-    """Something that ends or begins a block, and says nothing itself: a text may go on behind."""
-    ends = event.is_closing or event.is_terminal
-    return event.settles is None and not ends and all(d.kind == "part" for d in event.deltas)
-
-
-def _brings_input(event: StreamEvent) -> bool:
-    """Whether a call comes with all its arguments, as a tree: no text of the event is theirs."""
-    kinds = {delta.kind for delta in event.deltas}
-    return {"tool_start", "tool_arguments"} <= kinds and _INPUT in event.raw
-
-
-def _brings_all(event: StreamEvent) -> bool:
-    """Whether a call comes with all its arguments: there is nothing to wait for."""
-    says = any(delta.kind == "tool_arguments" for delta in event.deltas)
-    return says and (_ITEM in event.raw or _brings_input(event))
-
-
-def _goes_over(delta: Delta, behind: Sequence[Delta]) -> bool:
-    """Whether a text ends here: hurried servers say its last words with the first of what follows.
-
-    An event is of one answer: chunks of several come one by one.
-    """
-    return delta.kind in PROSE and any(
-        each.kind != delta.kind and (each.kind in _CALLED or (each.kind in CONTENT and each.text))
-        for each in behind
-    )
-
-
-def _goes_on(delta: Delta, behind: Sequence[Delta]) -> bool:
-    """Whether the same event says more of the same text."""
-    return any(channel_of(each) == channel_of(delta) and each.text for each in behind)
-
-
-def goes_on_with(event: StreamEvent, earlier: StreamEvent) -> bool:
-    """Whether an event says more of an answer that the earlier one spoke of, or ends it."""
-    if event.settles is None:
-        return True
-    if earlier.settles is None:
-        return bool(event.settles)
-    return not set(event.settles).isdisjoint(earlier.settles)
-
-
-def is_ping(event: StreamEvent) -> bool:
-    """Something that says nothing and may come in the middle of a word."""
-    return not event.deltas and (b"ping" in event.raw[:32] or event.raw[:1] == b":")
-
-
 def check_room(channels: Sized) -> None:
     """Refuse a stream that begins one text or call more than `CHANNELS_MAX`.
 
@@ -391,7 +351,3 @@ def check_room(channels: Sized) -> None:
     """
     if len(channels) >= CHANNELS_MAX:
         raise UpstreamMalformed("The upstream's answer has too many parts to be looked at.")
-
-
-def channel_of(delta: Delta) -> tuple[str, int]:
-    return delta.kind, delta.index

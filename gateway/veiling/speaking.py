@@ -1,0 +1,64 @@
+"""What an event of a stream says, and of what: words, calls, ends, or nothing at all."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from gateway.types import Delta, StreamEvent
+from gateway.veiling.blocks import PROSE
+
+
+CONTENT: Final = frozenset({"text", "thinking", "refusal", "tool_arguments", "opaque"})
+_CALLED: Final = frozenset({"tool_start", "text_tool_start"})
+_INPUT, _ITEM = b'"input"', b'"item"'
+
+
+def channel_of(delta: Delta) -> tuple[str, int]:
+    return delta.kind, delta.index
+
+
+def is_edge(event: StreamEvent) -> bool:
+    """Something that ends or begins a block, and says nothing itself: a text may go on behind."""
+    ends = event.is_closing or event.is_terminal
+    return event.settles is None and not ends and all(d.kind == "part" for d in event.deltas)
+
+
+def brings_input(event: StreamEvent) -> bool:
+    """Whether a call comes with all its arguments, as a tree: no text of the event is theirs."""
+    kinds = {delta.kind for delta in event.deltas}
+    return {"tool_start", "tool_arguments"} <= kinds and _INPUT in event.raw
+
+
+def brings_all(event: StreamEvent) -> bool:
+    """Whether a call comes with all its arguments: there is nothing to wait for."""
+    says = any(delta.kind == "tool_arguments" for delta in event.deltas)
+    return says and (_ITEM in event.raw or brings_input(event))
+
+
+def goes_over(delta: Delta, behind: Sequence[Delta]) -> bool:
+    """Whether a text ends here: hurried servers say its last words with the first of what follows.
+
+    An event is of one answer: chunks of several come one by one.
+    """
+    return delta.kind in PROSE and any(
+        each.kind != delta.kind and (each.kind in _CALLED or (each.kind in CONTENT and each.text))
+        for each in behind
+    )
+
+
+def goes_on(delta: Delta, behind: Sequence[Delta]) -> bool:
+    """Whether the same event says more of the same text."""
+    return any(channel_of(each) == channel_of(delta) and each.text for each in behind)
+
+
+def goes_on_with(event: StreamEvent, earlier: StreamEvent) -> bool:
+    """Whether an event says more of an answer that the earlier one spoke of, or ends it."""
+    if event.settles is None:
+        return True
+    if earlier.settles is None:
+        return bool(event.settles)
+    return not set(event.settles).isdisjoint(earlier.settles)
+
+
+def is_ping(event: StreamEvent) -> bool:
+    """Something that says nothing and may come in the middle of a word."""
+    return not event.deltas and (b"ping" in event.raw[:32] or event.raw[:1] == b":")
