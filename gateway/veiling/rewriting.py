@@ -25,6 +25,7 @@ from gateway.veiling.speaking import (
     brings_all,
     brings_input,
     channel_of,
+    goes_between,
     goes_on,
     goes_on_with,
     goes_over,
@@ -101,7 +102,7 @@ class _Channel:
     Of those that are not wholly shown the first is the one that can be added to.
     """
 
-    __slots__ = ("blocks", "is_open", "last", "name", "rewriter")
+    __slots__ = ("blocks", "is_open", "is_torn", "last", "name", "rewriter")
 
     def __init__(self, name: tuple[str, int], rewriter: Piecewise, last: StreamEvent) -> None:
         self.name = name
@@ -110,6 +111,8 @@ class _Channel:
         self.blocks = [_Block()]
         self.is_open = False
         """Whether the last of its blocks said anything."""
+        self.is_torn = False
+        """Whether what it said last cannot be the end of a call's arguments."""
 
     @property
     def waits(self) -> bool:
@@ -253,6 +256,7 @@ class StreamRewriter:
             channel = self._channels[name] = _Channel(name, self._opened(delta.kind), event)
         channel.last = event
         channel.is_open = True
+        channel.is_torn = delta.kind == "tool_arguments" and not delta.text.rstrip().endswith("}")
         channel.blocks[-1].event = event
         channel.blocks[-1].said.append(delta.text)
         return channel
@@ -283,11 +287,14 @@ class StreamRewriter:
         """What other channels held back of the answers that an event settles, like their last.
 
         What comes after it is no part of it, but is read with it in front: the rest of a value that
-        was torn there is recognised.
+        was torn there is recognised. A call that is not over goes on behind what else is said:
+        pieces of several calls may take turns.
         """
         out: list[StreamEvent] = []
         for channel in [c for name, c in self._channels.items() if name not in keep]:
             if not goes_on_with(before, channel.last):
+                continue
+            if channel.is_torn and goes_between(before, channel.last):
                 continue
             *blocks, text = channel.rewriter.rest()
             out += self._shown(channel, blocks)

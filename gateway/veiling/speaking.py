@@ -3,13 +3,36 @@
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from gateway.types import Delta, StreamEvent
 from gateway.veiling.blocks import PROSE
 
 
 CONTENT: Final = frozenset({"text", "thinking", "refusal", "tool_arguments", "opaque"})
 _CALLED: Final = frozenset({"tool_start", "text_tool_start"})
-_INPUT, _ITEM = b'"input"', b'"item"'
+_SAYING: Final = CONTENT | _CALLED
+_INPUT, _ITEM, _CALLS = b'"input"', b'"item"', b'"tool_calls"'
+_DATA: Final = b"data:"
+
+
+class _Call(msgspec.Struct):
+    index: int = 0
+
+
+class _Piece(msgspec.Struct):
+    tool_calls: list[_Call] = []
+
+
+class _Choice(msgspec.Struct):
+    delta: _Piece
+    index: int = 0
+
+
+class _Chunk(msgspec.Struct):
+    """What a chunk of chat completions says of calls: their numbers."""
+
+    choices: list[_Choice]
 
 
 def channel_of(delta: Delta) -> tuple[str, int]:
@@ -48,6 +71,33 @@ def goes_over(delta: Delta, behind: Sequence[Delta]) -> bool:
 def goes_on(delta: Delta, behind: Sequence[Delta]) -> bool:
     """Whether the same event says more of the same text."""
     return any(channel_of(each) == channel_of(delta) and each.text for each in behind)
+
+
+def goes_between(event: StreamEvent, earlier: StreamEvent) -> bool:
+    """Whether a call whose last piece came earlier may go on behind another event.
+
+    So it may where that only says something, and begins no call under the number of this one: some
+    upstreams give all their calls one.
+    """
+    ends = event.is_closing or event.is_terminal
+    kinds = {delta.kind for delta in event.deltas}
+    if ends or not kinds or not kinds <= _SAYING:
+        return False
+    return kinds.isdisjoint(_CALLED) or _numbers(event).isdisjoint(_numbers(earlier))
+
+
+def _numbers(event: StreamEvent) -> frozenset[tuple[int, int]]:
+    """Under which numbers a chunk speaks of calls, by answer; of other dialects none."""
+    line = event.raw.partition(_DATA)[2]
+    if _CALLS not in line:
+        return frozenset()
+    try:
+        chunk = msgspec.json.decode(line, type=_Chunk)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return frozenset()
+    return frozenset(
+        (choice.index, call.index) for choice in chunk.choices for call in choice.delta.tool_calls
+    )
 
 
 def goes_on_with(event: StreamEvent, earlier: StreamEvent) -> bool:
