@@ -5,7 +5,7 @@ or within JSON. What stands in it for nobody's value stays as it is.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -24,6 +24,9 @@ _SEVERAL = re.compile(r"\s|\d")
 _NAME = re.compile(r"[^\W\d_]+(?:[ '\-][^\W\d_]+)*")
 _GROUPED = re.compile(r"[+(]*[0-9](?:[ .\-/()]{0,3}[0-9]){8,18}")
 _NO_DIGIT = re.compile("[^0-9+]")
+_BETWEEN = re.compile(r"(?<=[0-9])[ .\-]{1,2}(?=[0-9])")
+_MARKS: Final = (" ", "-", ".")
+_WORDS_MAX: Final = 7
 _FOUR = re.compile("[0-9]{1,4}")
 _IN_FOURS: Final = frozenset({12, 16})
 _SIBILANTS: Final = "s\u00dfxz"
@@ -86,7 +89,7 @@ def forms_of(values: Mapping[str, str]) -> Forms:
         told += _changed(chosen, value)
     found: dict[str, str] = {}
     for form, said in told:
-        for written in (form, in_json(form), _escaped(form)):
+        for written in _in_programs(form):
             found.setdefault(written, said)
     for form in [form for form in found if len(form) > HELD_BACK_MAX]:
         del found[form]
@@ -94,8 +97,19 @@ def forms_of(values: Mapping[str, str]) -> Forms:
     return Forms(found, Words(found), beginnings, max(map(len, found), default=0))
 
 
+def _in_programs(form: str) -> Iterator[str]:
+    """As it is, and in JSON as programs of several languages write it."""
+    yield form
+    yield in_json(form)
+    if "/" in form:
+        yield in_json(form).replace("/", "\\/")
+    if not form.isascii():
+        yield _escaped(form, "04x")
+        yield _escaped(form, "04X")
+
+
 def _changed(chosen: str, value: str) -> Iterator[tuple[str, str]]:
-    """In capitals, in small letters, in other groups, and whose something is.
+    """In capitals, in small letters, in other groups, over two lines, and whose something is.
 
     The value is changed alike.
     """
@@ -104,12 +118,35 @@ def _changed(chosen: str, value: str) -> Iterator[tuple[str, str]]:
         yield chosen.lower(), value.lower()
     if _GROUPED.fullmatch(chosen):
         yield _NO_DIGIT.sub("", chosen), _NO_DIGIT.sub("", value)
+        for mark in _MARKS:
+            yield _BETWEEN.sub(mark, chosen), _BETWEEN.sub(mark, value)
+    yield from _over_lines(chosen, value)
     for mark in " -" if chosen.isdecimal() and len(chosen) in _IN_FOURS else "":
         yield mark.join(_FOUR.findall(chosen)), mark.join(_FOUR.findall(value))
     if _NAME.fullmatch(chosen):
         whose = f"{value}'" if value[-1:].lower() in _SIBILANTS else f"{value}s"
         yield f"{chosen}s", whose
         yield f"{chosen.upper()}S", whose.upper()
+
+
+def _over_lines(chosen: str, value: str) -> Iterator[tuple[str, str]]:
+    """With the end of a line for one of its blanks, or where no line may end.
+
+    A value of as many words has it in the same place, for these may be lines of their own.
+    """
+    words, said = chosen.split(" "), value.split(" ")
+    if not 1 < len(words) <= _WORDS_MAX:
+        return
+    yield "\u00a0".join(words), "\u00a0".join(said)
+    if len(words) == len(said):
+        yield from zip(_lines(words), _lines(said), strict=True)
+    elif not _NAME.fullmatch(chosen):
+        yield from ((lines, value) for lines in _lines(words))
+
+
+def _lines(words: Sequence[str]) -> Iterator[str]:
+    for at in range(1, len(words)):
+        yield f"{' '.join(words[:at])}\n{' '.join(words[at:])}"
 
 
 def _kind_of(char: str) -> str:
@@ -146,12 +183,10 @@ def joins(char: str, other: str) -> bool:
     return bool(kind and char) and re.match(kind, char) is not None
 
 
-def _escaped(text: str) -> str:
+def _escaped(text: str, code_as: str) -> str:
     """Pure ASCII JSON, as many models write it."""
-    if text.isascii():
-        return text
     units = text.encode("utf-16-be")
     return "".join(
-        chr(code) if code < 0x80 else f"\\u{code:04x}"  # noqa: PLR2004 - ASCII.
+        chr(code) if code < 0x80 else f"\\u{code:{code_as}}"  # noqa: PLR2004 - ASCII.
         for code in (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
     )

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -297,6 +298,60 @@ def test_tool_arguments_stay_json_with_the_values_in_them(ascii_only: bool) -> N
     assert back["HINDI"] == HINDI
     assert back["ADDRESS"] == 'Storgata 14 "B", 0184 Oslo'
     assert back["EMAIL"] == "ingrid@corp-mail.no"
+
+
+def in_capitals(text: str) -> str:
+    """Escapes as .NET writes them."""
+    return re.sub(r"\\u[0-9a-f]{4}", lambda code: "\\u" + code[0][2:].upper(), text)
+
+
+@pytest.mark.parametrize(
+    "program", [in_capitals, lambda text: text.replace("/", "\\/")], ids=["capitals", "slashes"]
+)
+def test_values_come_back_in_json_as_any_program_writes_it(program: Callable[[str], str]) -> None:
+    found = [("PERSON", HINDI), ("DOB", "17/05/1984"), ("ADDRESS", "7/2 Rue de la Paix")]
+    names = chosen(*found)
+    tree = [names.replacements[value] for _, value in found]
+    text = program(json.dumps(tree))
+    assert text != json.dumps(tree)
+    restorer = Restorer(names, in_json)
+    got = "".join(map(restorer.feed, text)) + restorer.flush()
+    assert json.loads(got) == [value for _, value in found]
+
+
+@pytest.mark.parametrize(
+    ("label", "value"),
+    [
+        ("PHONE", "+47 22 85 50 50 11"),
+        ("CREDIT_CARD", samples.grouped(samples.card(random.Random(3)), " ")),
+        ("US_SSN", "078-05-1120"),
+    ],
+)
+@pytest.mark.parametrize("mark", [" ", "-", "."])
+def test_groups_come_back_between_other_marks(label: str, value: str, mark: str) -> None:
+    names = chosen((label, value))
+    said = re.sub("[ -]", mark, names.replacements[value])
+    assert names.restored(f"It is {said}, yes") == f"It is {re.sub('[ -]', mark, value)}, yes"
+
+
+@pytest.mark.parametrize("address", ["Storgata 14, 0184 Oslo", "Storgata 14 B, 0184 Oslo"])
+@pytest.mark.parametrize("end", ["\n", "\u00a0"])
+def test_what_is_written_over_two_lines_comes_back(end: str, address: str) -> None:
+    names = chosen(("ADDRESS", address))
+    sent, words = names.replacements[address].split(" "), address.split(" ")
+    assert len(sent) == 4
+    for at in range(1, 4):
+        said, back = end.join(sent), end.join(words)
+        if end == "\n":
+            said = f"{' '.join(sent[:at])}\n{' '.join(sent[at:])}"
+            alike = f"{' '.join(words[:at])}\n{' '.join(words[at:])}"
+            back = alike if len(words) == 4 else address
+        text = f"To: {said}\nNorway"
+        restorer = Restorer(names)
+        assert "".join(map(restorer.feed, text)) + restorer.flush() == f"To: {back}\nNorway"
+        restorer = Restorer(names, in_json)
+        got = "".join(map(restorer.feed, json.dumps({"to": said}))) + restorer.flush()
+        assert json.loads(got) == {"to": back}
 
 
 QUOTED = 'Robert "Bob" Smith'
