@@ -107,6 +107,7 @@ class TextReader:
 
         Raises:
             TooMuchUnread: more of it is unknown than this reading may read.
+            TimeoutError: nobody waits for the rest.
         """
         found: list[Seen] = []
         before: Part | None = None
@@ -130,6 +131,7 @@ class TextReader:
 
         Raises:
             TooMuchUnread: more has to be tried than this reading may read.
+            TimeoutError: nobody waits for the rest.
         """
         if [*map(_EDGES, seen)].count(None) >= len(seen) - 1:
             return CLEAN
@@ -149,6 +151,7 @@ class TextReader:
             name = self._name(b"".join([names[at] for at in places]))
             found = self._across.get(reading.organisation, name)
             if found is None:
+                self._go_on(reading)
                 texts = [edges_in(extract_parts((parts[at],)).said()) for at in places]
                 reading.spend("".join(texts))
                 found = labels_across(texts)
@@ -170,14 +173,19 @@ class TextReader:
         return score
 
     def verdict(self, reading: Reading, unit: Unit) -> Verdict:
-        """What sensitive data a unit holds."""
+        """What sensitive data a unit holds.
+
+        Raises:
+            TimeoutError: nobody waits for what is not known of it.
+        """
         # With the lead's length: where it ends says what counts, and any text may hold a seam.
         places = unit.chains or ""
         name = self._named(f"{len(unit.lead)}{places}{SEAM}{unit.lead}{unit.text}")
         verdict = self._verdicts.get(reading.organisation, name)
         if verdict is None:
+            self._go_on(reading)
             reading.spend(unit.text)
-            verdict = judge(unit, self._scanner, lambda: self._clock.monotonic_s() >= reading.due_s)
+            verdict = judge(unit, self._scanner, lambda: self._is_over(reading))
             if not verdict.reasons:
                 # What could not be finished this time may be finished next time.
                 self._verdicts.keep(reading.organisation, name, verdict)
@@ -204,6 +212,14 @@ class TextReader:
             score = injection_model().score(text)
             self._injections.keep(reading.organisation, name, score)
         return score
+
+    def _is_over(self, reading: Reading) -> bool:
+        return self._clock.monotonic_s() >= reading.due_s
+
+    def _go_on(self, reading: Reading) -> None:
+        """Between two texts: patterns ask for no time, and a request may have thousands."""
+        if self._is_over(reading):
+            raise TimeoutError
 
     def _named(self, text: str) -> bytes:
         return self._name(text.encode("utf-8", "surrogatepass"))

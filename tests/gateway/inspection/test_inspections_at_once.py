@@ -54,13 +54,13 @@ class Scripted(Scanner):
         self.gate = threading.Event()
         self.read: list[str] = []
         self._fates = fates
-        self._clock = clock
+        self.clock = clock
 
     def scan(self, text: str, expired: Callable[[], bool] = lambda: False) -> Scan:
         self.read.append(text)
         self.gate.wait(UNHURRIED_S)
-        if self._clock is not None:
-            self._clock.now_s += 0.75 * LIMIT_S
+        if self.clock is not None:
+            self.clock.now_s += 0.75 * LIMIT_S
         fate = self._fates.pop(0) if self._fates else None
         if fate == "failed":
             raise ValueError("broken")
@@ -199,3 +199,20 @@ async def test_who_would_wait_too_long_counts_as_most_sensitive_and_is_not_read(
         (MOST_SENSITIVE, ("deadline",))
     }
     assert "second" not in scanner.read
+
+
+async def test_when_time_is_over_no_more_texts_of_a_request_are_read() -> None:
+    """Patterns ask for no time: a thread went on for seconds with texts nobody waited for."""
+    scanner = Scripted([], SlowClock())
+    scanner.gate.set()
+    inspector = inspector_of(scanner, scanner.clock)
+    body = {
+        "model": "auto",
+        "messages": [{"role": "user", "content": f"text {number}"} for number in range(9)],
+    }
+    many = DIALECTS["openai_chat"].decode_request(msgspec.json.encode(body), "req_1")
+    seen = await inspector.inspect(many, ORG)
+    inspector.close()
+
+    assert (seen.data_class, seen.incomplete_reasons) == (MOST_SENSITIVE, ("deadline",))
+    assert len(scanner.read) == 2
