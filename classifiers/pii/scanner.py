@@ -6,6 +6,7 @@ What a check digit proves outranks what a context word suggests, and that outran
 import re
 from bisect import bisect_right
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Final
 
 from classifiers.pii.decoded import Decoded
@@ -38,6 +39,7 @@ _LEAST_LENGTH: Final = 3
 _NUMBER_LABELS = frozenset({"PHONE", "BANK_ACCOUNT", "US_SSN", "NATIONAL_ID", "PASSPORT"})
 _NEAR_LENGTH: Final = 60
 _PLACES = frozenset({"ADDRESS", "LOCATION"})
+_end_of = attrgetter("end")
 _PERSONS: Final = frozenset({"PERSON"})
 # A word for a code or a house, then at most two more words; or a name of four letters and more.
 _NUMBERED = re.compile(
@@ -181,13 +183,15 @@ def _is_said(finding: Finding, found: list[Finding], text: str) -> bool:
 
 
 def _is_near(finding: Finding, found: list[Finding], labels: frozenset[str]) -> bool:
-    """Whether another finding of these labels stands near."""
+    """Whether another finding of these labels stands near; `found` are in order, none overlap."""
     first, last = finding.start - _NEAR_LENGTH, finding.end + _NEAR_LENGTH
-    return any(
-        other.label in labels and other.start < last and first < other.end
-        for other in found
-        if other is not finding
-    )
+    for at in range(bisect_right(found, first, key=_end_of), len(found)):
+        other = found[at]
+        if other.start >= last:
+            return False
+        if other.label in labels and other is not finding:
+            return True
+    return False
 
 
 def _is_part(inner: Finding, outer: Finding) -> bool:
