@@ -78,6 +78,8 @@ _NEAR: Final = {
         re.IGNORECASE,
     ),
 }
+_CALLED_WITHIN: Final = frozenset({"BANK_ACCOUNT", "MRN", "PASSPORT", "NATIONAL_ID", "EMPLOYEE_ID"})
+"""What is found with the word for it: "ID number 987654321"."""
 _BY_ITS_FORM: Final = re.compile(r"\(?\+|\([0-9]|0[0-9]{1,4}[ /\-][0-9 \-]{5}")
 """How numbers of telephones begin that say themselves what they are."""
 OF_PERSONS: Final = {
@@ -144,6 +146,8 @@ def speaks_for(text: str, label: str, start: int, end: int) -> bool:
     if label == "ADDRESS":
         return _is_place(said, before, after)
     if near is None or (label == "PHONE" and _BY_ITS_FORM.match(said) is not None):
+        return True
+    if label in _CALLED_WITHIN and near.search(said) is not None:
         return True
     return near.search(before) is not None or near.search(after) is not None
 
