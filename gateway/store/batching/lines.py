@@ -69,7 +69,10 @@ class LineStore:
                 "number": line.number,
                 "state": "waiting",
                 "holder": "",
-                **dict.fromkeys(("leased_until_us", "due_us", "claims", "failures"), 0),
+                **dict.fromkeys(("leased_until_us", "claims", "failures"), 0),
+                # All of them are due; told apart here, a claim reads the first in the index and
+                # not every line that waits.
+                "due_us": line.number,
                 "sealed_id": key.seal(line.custom_id.encode(), "id", line.number),
                 "sealed_body": key.seal(line.body, "body", line.number),
             }

@@ -1,17 +1,19 @@
 """Lines of batches: whose they are to end, and when they may be sent."""
 
 import secrets
+import sqlite3
+from typing import Any
 
 import pytest
 from msgspec import structs
-from sqlalchemy import update
+from sqlalchemy import event, update
 
-from gateway.batches import LineEnd
+from gateway.batches import Line, LineEnd
 from gateway.secrets.content_keys import ContentKey
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
 from gateway.store.batching.lines import LEASE_US, Claim
-from gateway.store.engine import Database
+from gateway.store.engine import Database, open_database
 from gateway.store.schema.batches import batch_lines
 from tests.gateway.batching.test_leads import Hands, Worker
 
@@ -133,3 +135,46 @@ async def test_the_oldest_is_the_one_that_still_waits_to_be_sent(scene: Scene) -
     await scene.worker.check(other)
     waiting = await scene.lines.waiting()
     assert (waiting.by_state, waiting.oldest_us) == ({"running": 5, "waiting": 5}, made_us + 7)
+
+
+async def steps_of_a_claim(database: Database, lines: int) -> int:
+    """What SQLite does to choose five of so many lines that wait."""
+    asked = list[tuple[str, Any]]()
+
+    def hear(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> None:
+        if statement.startswith("SELECT batch_lines"):
+            asked.append((statement, parameters))
+
+    worker = Worker("w0", database, MasterKey(Secret(secrets.token_bytes(32))), Hands())
+    batch = await worker.batch()
+    led = await worker.lead(batch)
+    key = await worker.batches.content_key(batch)
+    assert key is not None
+    some = [Line(number, f"n{number}", b"{}") for number in range(1, lines + 1)]
+    await worker.lines.add(led.batch_id, key, some, worker.holder)
+    await worker.batches.begin(led.batch_id, 0, holder=worker.holder)
+    event.listen(database.engine.sync_engine, "before_cursor_execute", hear)
+    claims = await worker.lines.claim(led, key, worker.holder, 5)
+    event.remove(database.engine.sync_engine, "before_cursor_execute", hear)
+    assert [claim.line.number for claim in claims] == [1, 2, 3, 4, 5]
+    await worker.lines.free(worker.holder)
+    ((statement, parameters),) = asked
+    steps = 0
+
+    def count() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    with sqlite3.connect(str(database.engine.url.database)) as connection:
+        connection.set_progress_handler(count, 1)
+        assert len(connection.execute(statement, parameters).fetchall()) == len(claims)
+    connection.close()
+    return steps
+
+
+async def test_a_claim_does_not_look_through_all_lines_that_wait(sqlite_url: str) -> None:
+    """Each took longer the more there were: a batch cost the square of its length."""
+    database = open_database(sqlite_url)
+    assert await steps_of_a_claim(database, 2000) <= 2 * await steps_of_a_claim(database, 20)
+    await database.close()
