@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
+from typing import Final
 
 from msgspec import Struct, structs
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -39,6 +40,8 @@ from gateway.store.money.late_bookings import LateCost
 from gateway.telemetry import Event, logger
 
 
+HELD_AT_ONCE: Final = 50
+"""Lines of a parcel that are opened before others have their turn; it may be ten thousand long."""
 NOTHING_SAID: Mapping[int, Said] = MappingProxyType({})
 """Of lines that their vendor was not asked for."""
 
@@ -138,14 +141,18 @@ class ParkedLines:
             TermOver: some are somebody else's to end.
         """
         held: list[tuple[ParkedLine, Ticket]] = []
-        for line in await self._store.lines(batch.batch_id, key, numbers):
-            ticket = decode_ticket(line.ticket)
-            if line.line.is_damaged or isinstance(ticket, Remnant):
-                lost = _Lost(line, ticket, said.get(line.line.number))
-                await self._lose(batch, key, row, lost)
-            else:
-                held.append((line, ticket))
-        await self._reservations.hold(batch.batch_id, held)
+        for start in range(0, len(numbers), HELD_AT_ONCE):
+            some: list[tuple[ParkedLine, Ticket]] = []
+            few = numbers[start : start + HELD_AT_ONCE]
+            for line in await self._store.lines(batch.batch_id, key, few):
+                ticket = decode_ticket(line.ticket)
+                if line.line.is_damaged or isinstance(ticket, Remnant):
+                    lost = _Lost(line, ticket, said.get(line.line.number))
+                    await self._lose(batch, key, row, lost)
+                else:
+                    some.append((line, ticket))
+            await self._reservations.hold(batch.batch_id, some)
+            held += some
         return held
 
     async def end(

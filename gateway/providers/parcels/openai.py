@@ -1,5 +1,6 @@
 """OpenAI's batch API: a file of lines goes up, a batch is made of it, two files come back."""
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from functools import partial
@@ -84,7 +85,8 @@ class OpenAIParcels:
         boundary = f"gatewright-{secrets.token_hex(16)}"
         headers = {"content-type": f"multipart/form-data; boundary={boundary}"}
         calls = [line.call for line in parcel.lines]
-        form = _form(parcel, boundary.encode())
+        # Ten thousand lines take longer than others should wait.
+        form = await asyncio.to_thread(_form, parcel, boundary.encode())
         raw = await self._post.hand_over("/v1/files", calls, form, deadline_s, headers)
         file_id = checked_id(read_wire(_FILE, raw).id)
         order = {

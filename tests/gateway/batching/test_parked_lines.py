@@ -1,5 +1,6 @@
 """Money of lines that wait: held by one worker, and by nobody once the line has ended."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
 
@@ -9,6 +10,7 @@ from sqlalchemy import delete
 
 from gateway.batching.parcel_journeys import SETTLING_S
 from gateway.batching.parcel_runner import GATHER_S
+from gateway.batching.parking import Remnant, Ticket, decode_ticket
 from gateway.errors import AuditUnavailable, LeaseOver, NotReady
 from gateway.money.budgets import Limit
 from gateway.store.batching.parcel_rows import TEND_US
@@ -67,6 +69,30 @@ async def test_each_worker_hands_over_what_it_parked_itself(lot: Lot) -> None:
     handed = [[line.call.request_id for line in each.parcel.lines] for each in lot.taken()]
     assert handed == [own, others]
     assert await lot.spent() == (0, 4 * HELD)
+
+
+async def test_others_have_their_turns_while_the_lines_of_a_parcel_are_opened(
+    lot: Lot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = most = known = 0
+
+    def opening(raw: bytes) -> Ticket | Remnant:
+        nonlocal opened
+        opened += 1
+        return decode_ticket(raw)
+
+    monkeypatch.setattr("gateway.batching.parked_lines.HELD_AT_ONCE", 2)
+    monkeypatch.setattr("gateway.batching.parked_lines.decode_ticket", opening)
+    worker = await lot.worker("w0")
+    requests = await worker.park(4)
+    stepping = asyncio.ensure_future(worker.step())
+    while not stepping.done():
+        await asyncio.sleep(0)
+        most, known = max(most, opened - known), opened
+    await stepping
+    (taken,) = lot.taken()
+    assert [line.call.request_id for line in taken.parcel.lines] == requests
+    assert (opened, most) == (4, 2)
 
 
 async def test_what_a_worker_holds_for_lines_that_another_ended_goes_back(lot: Lot) -> None:

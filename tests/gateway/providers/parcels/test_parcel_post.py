@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 from gateway.admission.answer_bounds import SHORT_BYTES_MAX, VALUES_MAX
-from gateway.errors import UpstreamMalformed
-from gateway.parcels import ParcelService, VendorBatch, VendorResult
+from gateway.errors import UpstreamMalformed, UpstreamRefused
+from gateway.parcels import Parcel, ParcelLine, ParcelService, VendorBatch, VendorResult
 from gateway.providers.egress.client import Egress
 from gateway.providers.egress.endpoint import parse_endpoint
 from gateway.providers.parcels.anthropic import AnthropicParcels
 from gateway.providers.parcels.openai import OpenAIParcels
 from gateway.providers.parcels.post import ANSWER_BYTES_MAX, LINES_AT_ONCE, ParcelPost
-from tests.gateway.providers.samples import HOME
+from tests.gateway.providers.samples import HOME, make_call
 from tests.upstreams import RecordingUpstream
 
 
@@ -157,3 +157,22 @@ async def test_a_page_of_usual_length_is_read() -> None:
     page = msgspec.json.encode({"data": [{"id": "batch", "metadata": "m" * 9_000}] * 100})
     async with posting(page) as post:
         assert await post.get(PATH, WAIT_S) == page
+
+
+async def test_an_upload_of_many_lines_is_put_together_beside_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: list[int] = []
+
+    def form(parcel: Parcel, boundary: bytes) -> bytes:
+        del boundary
+        threads.append(threading.get_ident())
+        return parcel.name.encode()
+
+    monkeypatch.setattr("gateway.providers.parcels.openai._form", form)
+    parcel = Parcel("gwp-1", 1, (ParcelLine("gwp-1-1", make_call()),))
+    async with posting(b"") as post:
+        with pytest.raises(UpstreamRefused):  # There is nowhere to put it.
+            await OpenAIParcels(post).submit(parcel, WAIT_S)
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads
