@@ -50,6 +50,8 @@ PAGE_MAX: Final = 1_000
 INTAKES_MAX: Final = 4
 """At once, on one worker, half of them of one project: each may hold a body several times over."""
 GROUP_BYTES: Final = 256 * 1024
+GROUP_LINES: Final = 500
+"""Short ones: each is sealed by itself, and others wait for all of a group."""
 CONTENT_TYPE: Final = "application/x-jsonl"
 
 
@@ -126,7 +128,7 @@ def _groups(raws: list[bytes], length_max: int) -> Iterator[list[tuple[int, byte
             )
         group.append((number, raw))
         length += len(raw)
-        if length >= GROUP_BYTES:
+        if length >= GROUP_BYTES or len(group) >= GROUP_LINES:
             yield group
             group, length = [], 0
     if group:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -16,12 +17,19 @@ from gateway.errors import RequestInvalid
 
 
 ENDPOINT: Final = "/v1/messages"
+PART_BYTES: Final = 512 * 1024
+"""What is decoded at once: a few milliseconds of work, which no other thread interrupts."""
 STOPPED: Final = "The key that made this batch is not valid any more"
 LOST: Final = "The gateway cannot read all that it kept of this batch"
 NOT_SENT: Final = "the request was not sent."
 UNANSWERED: Final = "the request had been tried, a vendor may have had it, and no answer came."
-_HEAD = re.compile(rb'\s*\{\s*"requests"\s*:\s*(?=\[)')
-_TAIL = re.compile(rb"\]\s*\}\s*\Z")
+_BLANKS = rb"[ \t\r\n]*"
+"""Those of JSON; `\\s` knows others."""
+_HEAD = re.compile(rb'%b\{%b"requests"%b:%b(?=\[)' % ((_BLANKS,) * 4))
+_TAIL = re.compile(rb"\]%b\}%b\Z" % ((_BLANKS,) * 2))
+_BETWEEN = re.compile(
+    rb'\}%b,%b\{(?=%b"(?:custom_id|params)"%b:)' % ((_BLANKS,) * 4),
+)
 _CUSTOM_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _PLACE = re.compile(r"`\$\[(\d+)\]")
 _RAWS = msgspec.json.Decoder(list[msgspec.Raw])
@@ -58,18 +66,52 @@ def split_requests(body: bytes, most: int) -> list[bytes]:
     tail = _TAIL.search(body, max(0, len(body.rstrip()) - 1024)) if head is not None else None
     if head is None or tail is None:
         raise RequestInvalid(_WHOLE, parameter="requests")
-    listed = body[head.end() : tail.start() + 1]
-    try:
-        if len(_SHAPES.decode(listed)) > most:
+    raws: list[bytes] = []
+    at, end = head.end() + 1, tail.start()
+    while at < end or not raws:
+        some, at = _next_requests(body, at, end, len(raws))
+        raws += some
+        if len(raws) > most:
             raise invalid("requests", f"A batch has at most {most} requests")
-        raws = _RAWS.decode(listed)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        if isinstance(error, msgspec.ValidationError) and (found := _PLACE.search(str(error))):
-            raise invalid(f"requests.{found[1]}", _NOT_ONE) from None
+        if not some:
+            raise invalid("requests", "A batch has at least one request")
+    return raws
+
+
+def _next_requests(body: bytes, start: int, end: int, before: int) -> tuple[list[bytes], int]:
+    """Requests from `start` on, and where the next begins; `before` are read already.
+
+    Whatever decodes JSON lets no other thread run meanwhile, so it is given a part of the list at
+    a time. That a part is whole shows by its being read: JSON is read from its beginning, and what
+    is not between two requests ends in the middle of one. Where nothing fits, the part grows.
+    """
+    length = PART_BYTES
+    while start + length < end:
+        *_, last = (None, *_BETWEEN.finditer(body, start, start + length))
+        if last is not None:
+            with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                return _requests_in(body, start, last.start() + 1, before), last.end() - 1
+        length *= 2
+    return _last_requests(body, start, end, before), end
+
+
+def _requests_in(body: bytes, start: int, end: int, before: int) -> list[bytes]:
+    """Raises RequestInvalid at the first that is none, msgspec's where it is no list."""
+    listed = b"[%b]" % body[start:end]
+    try:
+        _SHAPES.decode(listed)
+    except msgspec.ValidationError as error:
+        if found := _PLACE.search(str(error)):
+            raise invalid(f"requests.{before + int(found[1])}", _NOT_ONE) from None
+        raise
+    return [bytes(raw) for raw in _RAWS.decode(listed)]
+
+
+def _last_requests(body: bytes, start: int, end: int, before: int) -> list[bytes]:
+    try:
+        return _requests_in(body, start, end, before)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise RequestInvalid(_WHOLE, parameter="requests") from None
-    if not raws:
-        raise invalid("requests", "A batch has at least one request")
-    return [bytes(raw) for raw in raws]
 
 
 def read_requests(raws: Sequence[tuple[int, bytes]]) -> list[Line]:

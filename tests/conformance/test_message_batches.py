@@ -12,6 +12,7 @@ import openai
 import pytest
 from anthropic.types.messages import MessageBatch, MessageBatchIndividualResponse
 
+from gateway.api.message_batches import GROUP_BYTES, GROUP_LINES, _groups
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.lines import LineStore
 from gateway.store.identity.keys import Place
@@ -337,3 +338,12 @@ async def test_what_was_forgotten_while_it_arrived_may_be_sent_again(
         await client.messages.batches.create(requests=[ask("a")])
     assert caught.value.status_code == 529
     assert [each.id async for each in client.messages.batches.list()] == known
+
+
+@pytest.mark.parametrize("length", [2, 100, GROUP_BYTES // 3, GROUP_BYTES + 1])
+def test_no_group_that_is_kept_at_once_is_longer_than_others_should_wait(length: int) -> None:
+    raws = [b"x" * length] * (2 * GROUP_LINES + 1)
+    groups = list(_groups(raws, length))
+    assert [number for group in groups for number, _ in group] == list(range(1, len(raws) + 1))
+    assert max(map(len, groups)) <= GROUP_LINES
+    assert max(sum(len(raw) for _, raw in group) for group in groups) < GROUP_BYTES + length
