@@ -22,7 +22,7 @@ SERVER_ERROR_MIN = 500
 _FILE = re.compile(r"[A-Za-z0-9_-]{1,120}")
 _DIGITS_MAX = 9
 """Of a line's number; of thousands no number can be made, and whoever tries fails each time."""
-VendorState = Literal["under_way", "ended", "gone"]
+VendorState = Literal["under_way", "ended", "failed", "gone"]
 ResultKind = Literal["answered", "refused", "unsent"]
 
 
@@ -52,7 +52,7 @@ class VendorBatch(Struct, frozen=True):
 
     vendor_id: str
     state: VendorState
-    """`gone`: it failed as a whole, or its results are not kept any more."""
+    """`failed`: as a whole, before any line of it; `gone`: its results are not kept any more."""
     files: tuple[str, ...] = ()
     """Where its results lie, at a vendor that has files."""
     input_file: str = ""

@@ -26,7 +26,15 @@ from gateway.batching.parked_reservations import ParkedReservations
 from gateway.batching.parking import Ticket
 from gateway.batching.remnants import Said
 from gateway.batching.steps import insisted
-from gateway.batching.unanswered import LOST, UNENDED, UNKNOWN, UNTAKEN, UNWANTED
+from gateway.batching.unanswered import (
+    LOST,
+    MAY_COST,
+    UNENDED,
+    UNKNOWN,
+    UNREAD,
+    UNTAKEN,
+    UNWANTED,
+)
 from gateway.clock import SECOND_US, Clock
 from gateway.errors import GatewrightError, SovereigntyViolation, UpstreamFailed, UpstreamRefused
 from gateway.parcels import (
@@ -115,7 +123,7 @@ class ParcelJourneys:
             self._settled.discard(row.parcel_id)
             await self._forgetting.step(row, service)
         elif service is None:
-            await self._give_back(row, batch, key, UNKNOWN)
+            await self._give_back(row, batch, key, UNKNOWN if row.state == "new" else UNREAD)
             await self._forgetting.step(row, service)
         else:
             await self._steps[row.state](self, _At(row, batch, key, service))
@@ -206,9 +214,9 @@ class ParcelJourneys:
         row = at.row
         try:
             found = await at.service.find(row.parcel_id, row.lines, row.made_us, ASK_S)
-        except UpstreamFailed as error:
+        except UpstreamFailed:
             if self._is_overdue(row):
-                await self._give_back(row, at.batch, at.key, error)
+                await self._give_back(row, at.batch, at.key, UNREAD)
                 await self._forgetting.drop(row, "kept", NEVER_TOLD)
             else:
                 await self._again(row)
@@ -233,10 +241,10 @@ class ParcelJourneys:
         try:
             batch = await at.service.look(row.vendor_id, ASK_S)
         except UpstreamRefused as error:
-            batch = VendorBatch(row.vendor_id, "gone")
-            if error.upstream_status not in (404, 410):
+            if error.upstream_status not in (404, 410) or not self._is_missing(row):
                 await self._wait(at)
                 return
+            batch = VendorBatch(row.vendor_id, "gone")
         except UpstreamFailed:
             await self._wait(at)
             return
@@ -247,8 +255,17 @@ class ParcelJourneys:
         elif batch.state == "ended":
             await self._collect(at, batch)
         else:
-            await self._give_back(row, at.batch, at.key, LOST)
+            why = LOST if batch.state == "failed" else UNREAD
+            await self._give_back(row, at.batch, at.key, why)
+            self._in_vain.forget(row.parcel_id)
             await self._note(row, state="collected", tries=0, due_us=self._clock.utc_us())
+
+    def _is_missing(self, row: ParcelRow) -> bool:
+        """Whether a batch that its vendor had taken is not there, as often as one looks.
+
+        Once says little: what was made a moment ago may not be known everywhere yet.
+        """
+        return self._in_vain.is_enough(row.parcel_id, "missing", LOOKS_MIN)
 
     async def _wait(self, at: _At) -> None:
         """Ask again later; a batch that nobody wants any more is cancelled."""
@@ -290,7 +307,7 @@ class ParcelJourneys:
         if (is_cut or left) and not self._in_vain.is_enough(row.parcel_id, "reading", READS_MAX):
             await self._again(row)
             return
-        await self._give_back(row, at.batch, at.key, LOST)
+        await self._give_back(row, at.batch, at.key, UNREAD if is_cut else LOST)
         self._in_vain.forget(row.parcel_id)
         await self._note(row, state="collected", tries=0, due_us=self._clock.utc_us())
         self._log.info(Event.BATCH_FETCHED, batch=row.batch_id, count=row.lines - len(left))
@@ -300,7 +317,7 @@ class ParcelJourneys:
     ) -> int:
         """Lines that the vendor has not answered go their way one by one, or end with the batch."""
         numbers = list(await self._store.numbers(row.parcel_id))
-        if batch.state != "in_progress" and error is not UNENDED:
+        if batch.state != "in_progress" and error not in MAY_COST:
             error = UNWANTED
         for some in _chunks(numbers):
             await self._lines.end(batch, key, row, dict.fromkeys(some, error))

@@ -10,7 +10,7 @@ from msgspec import structs
 from gateway.admission.answer_bounds import SHORT_BYTES_MAX
 from gateway.admission.plausible_counts import believing
 from gateway.batching.intake import LineIntake
-from gateway.batching.unanswered import UNENDED
+from gateway.batching.unanswered import MAY_COST
 from gateway.dialects.registry import DIALECTS
 from gateway.dispatch.attempts import AttemptLog, end_code
 from gateway.dispatch.dispatcher import Answered
@@ -114,7 +114,7 @@ class BatchPipeline(Pipeline):
         """
         attempts = AttemptLog()
         target, usage = passage.ruling.plan.candidates[0].target, None
-        if error is UNENDED:
+        if error in MAY_COST:
             read = read_tokens(passage.request, target.vendor)
             usage = Usage(read, estimated=True, service_tier=SERVED_AS)
         bill = Bill(target, usage)

@@ -23,7 +23,7 @@ from gateway.batching.parking import (
     remnant_of,
 )
 from gateway.batching.pipeline import SERVED_AS
-from gateway.batching.unanswered import UNENDED
+from gateway.batching.unanswered import MAY_COST
 from gateway.clock import MINUTE_US, Clock
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import GatewrightError, NotReady, UpstreamFailed, UpstreamMalformed
@@ -116,7 +116,7 @@ def loss_of(
         if isinstance(ticket, Ticket):
             with suppress(GatewrightError):
                 return _counted(loss, ticket, said)
-    elif said is not UNENDED:
+    elif said not in MAY_COST:
         return loss
     is_unknown = not remnant.reservation.accounts
     return structs.replace(loss, cost_microusd=reserved_microusd, is_unknown=is_unknown)

@@ -206,7 +206,8 @@ def _is_before(made_us: int, wire: _File | _Batch) -> bool:
 def _described(wire: _Batch) -> VendorBatch:
     files = tuple(checked_id(each) for each in (wire.output_file_id, wire.error_file_id) if each)
     is_over = wire.status in _OVER
-    state: VendorState = "gone" if wire.status == "failed" else "ended" if is_over else "under_way"
+    state: VendorState = "ended" if is_over else "under_way"
+    state = "failed" if wire.status == "failed" else state
     return VendorBatch(checked_id(wire.id), state, files if is_over else (), wire.input_file_id)
 
 

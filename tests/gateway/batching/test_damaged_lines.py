@@ -10,7 +10,7 @@ from gateway.batches import UNREADABLE, Line
 from gateway.batching.parcel_runner import GATHER_S
 from gateway.batching.parking import Remnant, RemnantReservation
 from gateway.batching.remnants import ON_RECORD_US, loss_of
-from gateway.batching.unanswered import LOST, UNENDED, UNTAKEN
+from gateway.batching.unanswered import LOST, UNENDED, UNREAD, UNTAKEN
 from gateway.errors import AuditUnavailable, GatewrightError, NotReady
 from gateway.parcels import VendorBatch, VendorResult
 from gateway.providers.parcels.scripted import ParcelFaults
@@ -212,7 +212,9 @@ async def test_a_line_that_its_vendor_refused_or_never_came_to_is_free(lot: Lot)
     await check_books(lot)
 
 
-@pytest.mark.parametrize(("said", "owed"), [(None, 0), (LOST, 0), (UNTAKEN, 0), (UNENDED, HELD)])
+@pytest.mark.parametrize(
+    ("said", "owed"), [(None, 0), (LOST, 0), (UNTAKEN, 0), (UNENDED, HELD), (UNREAD, HELD)]
+)
 def test_what_no_vendor_answered_is_free_unless_nobody_knows(
     said: GatewrightError | None, owed: int
 ) -> None:

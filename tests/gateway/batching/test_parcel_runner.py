@@ -25,7 +25,7 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from gateway.parcels import FULL_STATUSES, Parcel, VendorBatch, number_of
+from gateway.parcels import FULL_STATUSES, Parcel, VendorBatch, VendorState, number_of
 from gateway.providers.parcels.scripted import ParcelFaults
 from gateway.store.batching.vendor_copies import VendorCopies
 from gateway.store.engine import open_database
@@ -187,13 +187,54 @@ async def slow(lot: Lot) -> Worker:
     return worker
 
 
+def check_given_back(lot: Lot, *, may_cost: bool) -> None:
+    """Each line has its outcome, and is free only where its vendor can have done nothing."""
+    ends = lot.outcomes().values()
+    assert {each.error for each in ends} == {UpstreamTimeout.code}
+    assert [each.cost_microusd > 0 for each in ends] == [may_cost] * 3
+
+
 async def test_a_vendors_batch_that_is_not_there_any_more_gives_its_lines_back(lot: Lot) -> None:
     worker = await slow(lot)
     lot.vendor.taken.clear()
-    await worker.tend(3)
-    assert await lot.rows() == []
+    while await lot.rows():
+        await worker.tend()
     assert set((await lot.states()).values()) == {"waiting"}
-    assert {each.error for each in lot.outcomes().values()} == {UpstreamTimeout.code}
+    check_given_back(lot, may_cost=True)
+
+
+@pytest.mark.parametrize("status", [404, 410])
+async def test_a_vendor_that_does_not_find_its_batch_at_first_keeps_its_lines(
+    lot: Lot, status: int
+) -> None:
+    """What was made a moment ago may not be known everywhere yet; it would be done twice."""
+    worker = await slow(lot)
+    lot.vendor.error = refused(status)
+    while (await lot.rows())[0].tries < LOOKS_MIN:
+        await worker.tend()
+    assert set((await lot.states()).values()) == {"parked"}
+    lot.vendor.error, lot.vendor.faults = None, ParcelFaults()
+    while await lot.rows():
+        await worker.tend()
+    assert set((await lot.states()).values()) == {"succeeded"}
+    assert len(lot.taken()) == 1
+
+
+@pytest.mark.parametrize(("state", "may_cost"), [("failed", False), ("gone", True)])
+async def test_a_batch_that_failed_as_a_whole_costs_nothing_and_one_whose_results_are_gone_may(
+    lot: Lot, monkeypatch: pytest.MonkeyPatch, state: VendorState, *, may_cost: bool
+) -> None:
+    worker = await slow(lot)
+
+    async def look(vendor_id: str, deadline_s: float) -> VendorBatch:
+        del deadline_s
+        return VendorBatch(vendor_id, state)
+
+    monkeypatch.setattr(lot.vendor, "look", look)
+    while "parked" in (await lot.states()).values():
+        await worker.tend()
+    assert set((await lot.states()).values()) == {"waiting"}
+    check_given_back(lot, may_cost=may_cost)
 
 
 @pytest.mark.parametrize(
@@ -345,6 +386,7 @@ async def test_results_that_are_cut_again_and_again_are_read_a_few_times(lot: Lo
         reads += lot.vendor.faults.cut_after is None
     assert reads == READS_MAX + 1
     assert set((await lot.states()).values()) == {"waiting"}
+    check_given_back(lot, may_cost=True)
 
 
 async def test_a_line_that_is_in_no_result_is_looked_for_in_all_readings(lot: Lot) -> None:
@@ -360,6 +402,7 @@ async def test_a_provider_that_is_not_there_any_more_gives_lines_back(lot: Lot) 
     await worker.tend(2)
     assert await lot.rows() == []
     assert set((await lot.states()).values()) == {"waiting"}
+    check_given_back(lot, may_cost=True)
 
 
 async def test_what_cannot_be_looked_for_within_a_day_gives_lines_back(lot: Lot) -> None:

@@ -159,6 +159,20 @@ async def test_a_page_of_usual_length_is_read() -> None:
         assert await post.get(PATH, WAIT_S) == page
 
 
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        *(("completed", "ended"), ("expired", "ended"), ("cancelled", "ended")),
+        *(("validating", "under_way"), ("cancelling", "under_way"), ("failed", "failed")),
+        ("a word that we do not know", "under_way"),
+    ],
+)
+async def test_a_batch_stands_as_its_vendor_says(status: str, state: str) -> None:
+    said = {"id": "batch_1", "created_at": 1, "status": status, "errors": {"data": [{}]}}
+    async with posting(msgspec.json.encode(said)) as post:
+        assert (await OpenAIParcels(post).look("batch_1", WAIT_S)).state == state
+
+
 async def test_an_upload_of_many_lines_is_put_together_beside_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
