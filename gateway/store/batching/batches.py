@@ -12,13 +12,11 @@ from sqlalchemy import (
     Update,
     and_,
     delete,
-    func,
     not_,
     or_,
     select,
     update,
 )
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.batches import (
     ACTIVE,
@@ -44,6 +42,7 @@ from gateway.store.batching.leads import (
     arriving,
     leading,
 )
+from gateway.store.batching.lines import counts_of
 from gateway.store.batching.room import answers_bytes, held, held_alone
 from gateway.store.engine import Database
 from gateway.store.expired import delete_over
@@ -124,7 +123,8 @@ class BatchStore:
         async with self._database.reading() as connection:
             seen = self._seen_by(project, kind)
             rows, has_more = await page_of(connection, batches, seen, page)
-            counts = await _counts(connection, [row for row in rows if row["state"] in ACTIVE])
+            active = [row["id"] for row in rows if row["state"] in ACTIVE]
+            counts = await counts_of(connection, active)
         return [self._batch_of(row, counts.get(row["id"])) for row in rows], has_more
 
     async def content_key(self, batch: Batch) -> ContentKey | None:
@@ -285,7 +285,8 @@ class BatchStore:
             row = (await connection.execute(select(batches).where(*seen))).mappings().one_or_none()
             if row is None:
                 return None
-            counts = await _counts(connection, [row] if counted and row["state"] in ACTIVE else [])
+            is_counted = counted and row["state"] in ACTIVE
+            counts = await counts_of(connection, [row["id"]] if is_counted else [])
         return self._batch_of(row, counts.get(row["id"]))
 
     def _seen_by(self, project: Project, kind: BatchKind) -> list[ColumnElement[bool]]:
@@ -373,21 +374,6 @@ def _named(batch_id: str) -> Update:
 
 def _lines_of(batch_id: str) -> Delete:
     return delete(batch_lines).where(batch_lines.c.batch_id == batch_id)
-
-
-async def _counts(connection: AsyncConnection, rows: Sequence[RowMapping]) -> dict[str, LineCounts]:
-    """The lines of these batches, counted as they are now."""
-    ids = [row["id"] for row in rows]
-    query = (
-        select(batch_lines.c.batch_id, batch_lines.c.state, func.count())
-        .where(batch_lines.c.batch_id.in_(ids))
-        .group_by(batch_lines.c.batch_id, batch_lines.c.state)
-    )
-    found: dict[str, dict[str, int]] = {batch_id: {} for batch_id in ids}
-    if ids:
-        for batch_id, state, count in (await connection.execute(query)).all():
-            found[batch_id][state] = count
-    return {batch_id: LineCounts(**states) for batch_id, states in found.items()}
 
 
 def about_batch(project: Project, batch_id: str) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 from sqlalchemy import ColumnElement, Update, and_, func, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.batches import ACTIVE, Batch, EndedLine, Line, LineCounts, LineEnd, LineState
 from gateway.clock import Clock
@@ -225,14 +226,8 @@ class LineStore:
             await connection.execute(waiting.values(state=state))
 
     async def counts(self, batch_id: str) -> LineCounts:
-        query = (
-            select(batch_lines.c.state, func.count())
-            .where(batch_lines.c.batch_id == batch_id)
-            .group_by(batch_lines.c.state)
-        )
         async with self._database.reading() as connection:
-            rows = (await connection.execute(query)).all()
-        return LineCounts(**dict(map(tuple, rows)))
+            return (await counts_of(connection, [batch_id]))[batch_id]
 
     async def states(self, batch_id: str, numbers: Sequence[int]) -> dict[int, str]:
         """How these lines of a batch stand; those that are gone are left out."""
@@ -301,6 +296,22 @@ class LineStore:
         freed = update(batch_lines).where(*_running(), *which).values(state="waiting", holder="")
         async with self._database.writing() as connection:
             return (await connection.execute(freed)).rowcount
+
+
+async def counts_of(
+    connection: AsyncConnection, batch_ids: Collection[str]
+) -> dict[str, LineCounts]:
+    """The lines of these batches, counted as they are now."""
+    query = (
+        select(batch_lines.c.batch_id, batch_lines.c.state, func.count())
+        .where(batch_lines.c.batch_id.in_(batch_ids))
+        .group_by(batch_lines.c.batch_id, batch_lines.c.state)
+    )
+    found: dict[str, dict[str, int]] = {batch_id: {} for batch_id in batch_ids}
+    if batch_ids:
+        for batch_id, state, count in (await connection.execute(query)).all():
+            found[batch_id][state] = count
+    return {batch_id: LineCounts(**states) for batch_id, states in found.items()}
 
 
 def _running() -> tuple[ColumnElement[bool], ...]:
