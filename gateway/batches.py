@@ -166,14 +166,33 @@ class LineCounts(Struct, frozen=True):
         return self.open + self.succeeded + self.unsent
 
 
+class AnswerSums(Struct, frozen=True):
+    """What the answers of a batch say of themselves, added up."""
+
+    answers: int = 0
+    model: str = ""
+    """What all of them name; empty where they differ, or one names none."""
+    is_counted: bool = True
+    """Whether each of them says its tokens; where not, no sum is exact."""
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    """Of the input, as `reasoning_tokens` are of the output."""
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
 class Told(Struct, frozen=True):
-    """What the maker of a batch said beside its lines; content, and sealed like it."""
+    """What is known of a batch beside its lines; content, and sealed like it.
+
+    All of it is its maker's word but `sums`, which are there once it is over.
+    """
 
     metadata: Mapping[str, str] = {}
     headers: tuple[tuple[bytes, bytes], ...] = ()
     """Of the request that made it: those that mean something to its lines."""
     output_keep_s: int = 0
     """How long its maker wants the files of its results kept; 0 for as long as they may be."""
+    sums: AnswerSums = AnswerSums()
 
     def __repr__(self) -> str:
         return "Told(…)"

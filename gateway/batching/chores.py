@@ -8,12 +8,13 @@ import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from functools import partial
+from functools import partial, reduce
 
 from msgspec import structs
 
 from gateway.batches import (
     FLAWS_MAX,
+    AnswerSums,
     Batch,
     EndedLine,
     Flaw,
@@ -24,6 +25,7 @@ from gateway.batches import (
 )
 from gateway.clock import SECOND_US, Clock
 from gateway.configuration.settings import Limits
+from gateway.dialects.openai_batch_sums import with_answer
 from gateway.dialects.openai_batches import BYTE_ORDER_MARK, read_lines, result_line
 from gateway.secrets.content_keys import ContentDamaged, ContentKey, KeyClosed
 from gateway.store.batching.batches import BatchStore
@@ -120,7 +122,7 @@ class BatchChores:
             counts = await self._lines.counts(batch.batch_id)
         else:
             batch, counts = await self._with_files(batch, key, holder)
-        await self._batches.end(batch, counts, keeps_lines=keeps_lines, holder=holder)
+        await self._batches.end(batch, counts, keeps_lines=keeps_lines, holder=holder, key=key)
 
     async def _raw_lines(
         self, pieces: AsyncIterator[bytes], flaws: list[Flaw]
@@ -152,14 +154,16 @@ class BatchChores:
         check = leading(batch.batch_id, holder, FINISHED)
         output = await self._begin(batch, batch.output_file_id, check)
         errors = await self._begin(batch, batch.error_file_id, check)
-        counted = Counter[str]()
+        counted, sums = Counter[str](), AnswerSums()
         async for group in self._lines.ended(batch, key):
             counted.update(line.state for line in group)
+            sums = reduce(with_answer, _answers(group), sums)
             for writer, is_output in ((output, True), (errors, False)):
                 if text := _rendered(batch, group, is_output=is_output):
                     await writer.write(text)
         batch = structs.replace(
             batch,
+            told=structs.replace(batch.told, sums=sums),
             output_file_id=await self._end(batch, output, "output"),
             error_file_id=await self._end(batch, errors, "error"),
         )
@@ -229,6 +233,10 @@ def _told_apart(read: Sequence[Line | Flaw], seen: set[bytes], flaws: list[Flaw]
         seen.add(digest)
         lines.append(each)
     return lines
+
+
+def _answers(group: list[EndedLine]) -> list[bytes]:
+    return [each.end.body for each in group if each.state == "succeeded" and each.end is not None]
 
 
 def _rendered(batch: Batch, group: list[EndedLine], *, is_output: bool) -> bytes:

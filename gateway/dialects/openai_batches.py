@@ -20,6 +20,7 @@ from gateway.batches import (
 from gateway.clock import SECOND_US
 from gateway.dialects.body import one_line
 from gateway.dialects.metadata import check_metadata
+from gateway.dialects.openai_batch_sums import usage_object
 from gateway.dialects.strict_json import checked, decode_object, invalid
 from gateway.errors import GatewrightError, RequestInvalid
 
@@ -123,6 +124,8 @@ def batch_object(batch: Batch) -> dict[str, Any]:
             "failed": counts.unsent,
         },
         "metadata": dict(batch.told.metadata) or None,
+        "model": batch.told.sums.model or None,
+        "usage": usage_object(batch.told.sums),
     }
 
 

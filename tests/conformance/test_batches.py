@@ -95,6 +95,9 @@ async def test_every_line_is_answered_and_the_batch_says_how_far_it_is(
     assert None not in (batch.in_progress_at, batch.finalizing_at, batch.completed_at)
     found = await results(client, batch.output_file_id)
     assert list(found) == ["q-0", "q-1", "q-2", "q-3", "c-0", "g-0"]
+    bodies = [wire["response"]["body"] for wire in found.values()]
+    check_sums(batch, bodies)
+    assert (made.usage, made.model, batch.model) == (None, None, None)
     for wire in found.values():
         assert wire["error"] is None
         response = wire["response"]
@@ -110,6 +113,31 @@ async def test_every_line_is_answered_and_the_batch_says_how_far_it_is(
     output = await client.files.retrieve(batch.output_file_id or "")
     assert (output.purpose, output.filename) == ("batch_output", f"{batch.id}_output.jsonl")
     assert (await client.batches.list(limit=1)).data[0].id == batch.id
+
+
+def check_sums(batch: Batch, bodies: list[dict[str, Any]]) -> None:
+    """A batch says what its answers say together, whatever listing it is in."""
+    assert batch.usage is not None
+    told = [each["usage"] for each in bodies]
+    assert batch.usage.input_tokens == sum(each["prompt_tokens"] for each in told) > 0
+    assert batch.usage.output_tokens == sum(each["completion_tokens"] for each in told) > 0
+    assert batch.usage.total_tokens == sum(each["total_tokens"] for each in told)
+
+
+@pytest.mark.parametrize("errs", [False, True])
+async def test_a_batch_of_one_model_names_it_and_counts_what_was_answered(
+    client: openai.AsyncOpenAI, *, errs: bool
+) -> None:
+    lines = [line("q-0"), line("q-1")] + [line("unknown", model="no-such-model")] * errs
+    batch = await ended(client, await make(client, lines, metadata={"job": "nightly"}))
+    bodies = [
+        wire["response"]["body"] for wire in (await results(client, batch.output_file_id)).values()
+    ]
+    check_sums(batch, bodies)
+    assert {batch.model} == {body["model"] for body in bodies}
+    assert batch.metadata == {"job": "nightly"}
+    (listed,) = (await client.batches.list(limit=1)).data
+    assert (listed.usage, listed.model) == (batch.usage, batch.model)
 
 
 async def test_an_answer_in_several_lines_is_one_line_of_the_results(

@@ -222,9 +222,17 @@ class BatchStore:
             await connection.execute(_named(batch_id).values(names))
 
     async def end(
-        self, batch: Batch, counts: LineCounts, *, keeps_lines: bool, holder: str = ""
+        self,
+        batch: Batch,
+        counts: LineCounts,
+        *,
+        keeps_lines: bool,
+        holder: str = "",
+        key: ContentKey | None = None,
     ) -> None:
         """It is over; lines whose results are in files are forgotten. Raises LeadOver.
+
+        With its `key` what is told of it is written anew, unless that was lost.
 
         Lines that are kept take room with their answers, as files do.
         """
@@ -239,6 +247,8 @@ class BatchStore:
             "error_file_id": batch.error_file_id,
             "tender": "",
         }
+        if key is not None and not batch.is_damaged:
+            ended["sealed_told"] = key.seal(msgspec.msgpack.encode(batch.told), "told")
         async with self._database.writing() as connection:
             await leading(batch.batch_id, holder, FINISHED)(connection)
             if keeps_lines:
