@@ -11,7 +11,12 @@ from msgspec import Struct
 
 from gateway.clock import SECOND_US
 from gateway.dialects.body import one_line
-from gateway.errors import UpstreamFailed, UpstreamRefused, UpstreamUnreachable
+from gateway.errors import (
+    UpstreamFailed,
+    UpstreamMalformed,
+    UpstreamRefused,
+    UpstreamUnreachable,
+)
 from gateway.parcels import (
     Parcel,
     ResultKind,
@@ -35,6 +40,8 @@ MARK = "gatewright"
 KEEP_S = 259_200
 """Three days: when a file of ours goes that nobody has deleted."""
 SKEW_S = 120
+_STATUSES = frozenset((*range(200, 300), *range(400, 600)))
+"""With which a line may have ended."""
 _OVER = frozenset({"completed", "expired", "cancelled"})
 
 
@@ -216,5 +223,8 @@ def _result(line: bytes) -> VendorResult:
     if wire.response is None:
         return VendorResult(wire.custom_id, "unsent")
     status, body = wire.response.status_code, bytes(wire.response.body)
+    if status not in _STATUSES:
+        # It is written down, and told to whoever made the batch.
+        raise UpstreamMalformed("the upstream's batch service gave a status that is none")
     kind: ResultKind = "answered" if status // 100 == 2 else "refused"  # noqa: PLR2004
     return VendorResult(wire.custom_id, kind, status, body, ids_of(wire.response.request_id))
