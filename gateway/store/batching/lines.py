@@ -19,6 +19,8 @@ from gateway.store.schema.batches import batch_lines, batches
 LEASE_US = 30_000_000
 """A line whose worker has said nothing for so long is sent again by whoever comes first."""
 READ_AT_ONCE = 20
+READ_BYTES = 1024 * 1024
+"""Of answers that are held together: one with vectors may be sixteen times as long."""
 STATES_AT_ONCE = 500
 _END = msgspec.msgpack.Decoder(LineEnd)
 
@@ -257,25 +259,39 @@ class LineStore:
         return is_parked and (row is None or row.erased > 0)
 
     async def ended(self, batch: Batch, key: ContentKey) -> AsyncIterator[list[EndedLine]]:
-        """Lines with their ends in the order of the batch, so many at once."""
-        last = 0
+        """Lines with their ends in the order of the batch, so many at once; fewer of long ones."""
         columns = batch_lines.c
-        while True:
-            query = (
-                select(
-                    *(columns.number, columns.state, columns.failures),
-                    *(columns.sealed_id, columns.sealed_end),
-                )
-                .where(columns.batch_id == batch.batch_id, columns.number > last)
-                .order_by(columns.number)
-                .limit(READ_AT_ONCE)
-            )
+        of_batch = select(
+            *(columns.number, columns.state, columns.failures),
+            *(columns.sealed_id, columns.sealed_end),
+        ).where(columns.batch_id == batch.batch_id)
+        async for first, last in self._groups(batch.batch_id):
+            query = of_batch.where(columns.number.between(first, last)).order_by(columns.number)
             async with self._database.reading() as connection:
                 rows = (await connection.execute(query)).all()
+            yield [_ended_line(row, key) for row in rows]
+
+    async def _groups(self, batch_id: str) -> AsyncIterator[tuple[int, int]]:
+        """First and last numbers of lines that are read together."""
+        last, columns = 0, batch_lines.c
+        length = func.coalesce(func.length(columns.sealed_end), 0)
+        of_batch = select(columns.number, length).where(columns.batch_id == batch_id)
+        while True:
+            query = of_batch.where(columns.number > last).order_by(columns.number)
+            async with self._database.reading() as connection:
+                rows = (await connection.execute(query.limit(STATES_AT_ONCE))).all()
             if not rows:
                 return
             last = rows[-1].number
-            yield [_ended_line(row, key) for row in rows]
+            group: list[int] = []
+            held_bytes = 0
+            for number, length_bytes in rows:
+                held_bytes += length_bytes
+                if group and (held_bytes > READ_BYTES or len(group) >= READ_AT_ONCE):
+                    yield group[0], group[-1]
+                    group, held_bytes = [], length_bytes
+                group.append(number)
+            yield group[0], group[-1]
 
     async def waiting(self) -> Waiting:
         """What is still to be sent, in all batches that are not over."""

@@ -137,6 +137,22 @@ async def test_the_oldest_is_the_one_that_still_waits_to_be_sent(scene: Scene) -
     assert (waiting.by_state, waiting.oldest_us) == ({"running": 5, "waiting": 5}, made_us + 7)
 
 
+@pytest.mark.parametrize(
+    ("long", "groups"), [(set(), [2, 2, 1]), ({3}, [2, 1, 2]), ({1, 2, 5}, [1, 1, 2, 1])]
+)
+async def test_long_answers_are_read_by_themselves_and_short_ones_together(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, long: set[int], groups: list[int]
+) -> None:
+    monkeypatch.setattr("gateway.store.batching.lines.READ_AT_ONCE", 2)
+    monkeypatch.setattr("gateway.store.batching.lines.READ_BYTES", 1000)
+    for claim in (scene.first, scene.second, *await scene.claim("w0.1")):
+        body = b"x" * (1001 if claim.line.number in long else 1)
+        assert await scene.lines.end(claim, scene.key, structs.replace(END, body=body))
+    found = [group async for group in scene.lines.ended(scene.batch, scene.key)]
+    assert [len(group) for group in found] == groups
+    assert [each.number for group in found for each in group] == [1, 2, 3, 4, 5]
+
+
 async def steps_of_a_claim(database: Database, lines: int) -> int:
     """What SQLite does to choose five of so many lines that wait."""
     asked = list[tuple[str, Any]]()
