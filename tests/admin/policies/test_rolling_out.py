@@ -149,7 +149,7 @@ async def test_what_reaches_everybody_is_never_chosen_for_anybody(listener: List
     """A canary's page proposed everybody, within a second, to who came to look at it."""
     await staff(listener)
     async with signed_in(listener, WRITER) as wanda, signed_in(listener, APPROVER) as anton:
-        path = await submitted(wanda, TEXT)
+        path, page = await submitted(wanda, TEXT), ""
         for step, proposed in (("approve", "shadow"), ("shadow", "canary"), ("canary", "canary")):
             status, said = await stepped(anton, path, step, percent="10")
             assert status == 303, said
