@@ -30,6 +30,7 @@ _MAY_BE_ZERO = frozenset(
         "inspection.deadline_s_per_mib",
         "inspection.verdicts_kept",
         "responses.keep_days",
+        "responses.conversation_keep_days",
         "response_cache.memory_bytes_max",
         "inspection.cascade_exploration",
     }
