@@ -81,6 +81,13 @@ class Rates(Protocol):
         """The request was refused after all: it counts as never made."""
         ...
 
+    def renew(self, permit: Permit) -> None:
+        """The request is still under way: where permits run out by themselves, this one does not.
+
+        For who has one for longer than a request of a caller who waits.
+        """
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -288,6 +295,9 @@ class LocalRates:
 
     def take_back(self, permit: Permit) -> None:
         self._give_back(permit, 1, permit.tokens)
+
+    def renew(self, permit: Permit) -> None:
+        """Nothing to do: it is held until it is given back."""
 
     async def close(self) -> None:
         """Nothing to close."""

@@ -432,3 +432,34 @@ if SERVER:
         assert (lost, rates.is_shared) == (False, True)
         assert [line["event"] for line in lines] == ["rates:degraded", "rates:recovered"]
         await rates.close()
+
+
+async def test_who_goes_on_for_long_keeps_its_permit_until_it_is_given_back(
+    rates: Rates,
+) -> None:
+    rates.publish([RateLimit("key:abc", concurrent_requests=1)])
+    usual_s = getattr(rates, "_lease_s", 0.0)
+    if isinstance(rates, SharedRates):
+        rates._lease_s = 0.5
+    permit = await rates.admit(PATH, 1)
+    if isinstance(rates, SharedRates):
+        rates._lease_s = usual_s
+    rates.renew(permit)
+    await asyncio.sleep(0.6)  # Its first lease is over.
+    with pytest.raises(Exhausted):
+        await rates.admit(PATH, 1)
+    rates.release(permit, 1)
+    while True:
+        try:
+            other = await rates.admit(PATH, 1)
+            break
+        except Exhausted:
+            await asyncio.sleep(0.01)
+    rates.renew(permit)
+    rates.release(other, 1)
+    while True:
+        try:
+            await rates.admit(PATH, 1)
+            break
+        except Exhausted:
+            await asyncio.sleep(0.01)

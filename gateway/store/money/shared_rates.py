@@ -142,6 +142,19 @@ return 0
 """
 
 
+# ARGV: permit, lease in seconds. One that was given back stays given back.
+_RENEW = """
+local t = redis.call('TIME')
+local until_s = t[1] + t[2] / 1000000 + tonumber(ARGV[2])
+for i = 1, #KEYS / 2 do
+  if redis.call('ZADD', KEYS[2 * i], 'XX', 'CH', until_s, ARGV[1]) == 1 then
+    redis.call('EXPIRE', KEYS[2 * i], math.ceil(tonumber(ARGV[2])) + 1)
+  end
+end
+return 0
+"""
+
+
 class SharedRates:
     """See `gateway.money.rates.Rates`; made with the server's URL, closed by its owner."""
 
@@ -160,6 +173,7 @@ class SharedRates:
         self._timeout_s = timeout_s
         self._admit: Any = self._redis.register_script(_ADMIT)
         self._give_back: Any = self._redis.register_script(_GIVE_BACK)
+        self._longer: Any = self._redis.register_script(_RENEW)
         self._clock = clock
         self._lease_s = permit_lease_s
         self._book = LimitBook()
@@ -213,6 +227,15 @@ class SharedRates:
             self._alone.take_back(permit)
         else:
             self._later(permit, 1, permit.tokens)
+
+    def renew(self, permit: Permit) -> None:
+        if permit.permit_id and permit.limits:
+            self._beside(self._renewed(permit))
+
+    async def _renewed(self, permit: Permit) -> None:
+        with suppress(*_FAILED):
+            arguments = [permit.permit_id, self._lease_s]
+            await self._run(self._longer(_keys(permit.limits), arguments))
 
     async def close(self) -> None:
         """Give back what is still under way, then leave."""
