@@ -11,6 +11,7 @@ from functools import cached_property
 from gateway.api.application import Application, build_application
 from gateway.api.conversations import kept_routes
 from gateway.api.front import Front
+from gateway.assembly.apart import Apart, make_apart
 from gateway.assembly.configured_policy import load_policy
 from gateway.assembly.endpoints import ENDPOINTS, make_doors
 from gateway.assembly.places import Rotation, make_alerting, make_cache, make_callers, make_rates
@@ -24,6 +25,7 @@ from gateway.assembly.wiring import (
     make_threads,
     visible_headers,
 )
+from gateway.background.pipeline import BackgroundPipeline
 from gateway.batching.parts import Batches, Means
 from gateway.caching.answering import CachingAnswers
 from gateway.caching.response_cache import ResponseCache
@@ -46,7 +48,6 @@ from gateway.oversight.deeds import Deeds, LateDeeds
 from gateway.pacing.patience import patience
 from gateway.pacing.turns import Turns
 from gateway.pacing.upkeep import Duty, Upkeep
-from gateway.pipeline import Pipeline
 from gateway.pool.parity import Parity
 from gateway.providers.registry import engines_among, model_hosts, pools_among
 from gateway.rollout.trials import Trials
@@ -139,7 +140,7 @@ class DataPlane:
     def application(self) -> Application:
         """The ASGI application of this worker's listener."""
         counts = Counting(self._stages(), providers=self._providers, calibration=self._calibration)
-        pipeline = Pipeline(self._stages())
+        pipeline = BackgroundPipeline(self._stages(), *self._apart)
         doors = make_doors(
             pipeline,
             counts,
@@ -161,7 +162,8 @@ class DataPlane:
             archive=self._archive,
             callers=self._callers,
         )
-        kept = kept_routes(front, self._threads, pipeline.intake, self._settings.limits)
+        limits, followers = self._settings.limits, self._apart.followers
+        kept = kept_routes(front, self._threads, pipeline.intake, limits, followers)
         routes = [*kept, *self._batches.routes(front)]
         return build_application(doors, front, routes, [self.start], [self.close])
 
@@ -236,6 +238,8 @@ class DataPlane:
             parts.push_async_callback(self._presence.leave)
             parts.push_async_callback(self._batches.close)
             parts.push_async_callback(self._upkeep.close)
+            # First of all: until they have ended, their leases are kept up.
+            parts.push_async_callback(self._apart.runner.close)
 
     def _make_integration(self) -> Integration:
         return Integration(
@@ -315,25 +319,17 @@ class DataPlane:
 
     @cached_property
     def _batches(self) -> Batches:
-        return Batches(
-            Means(
-                self._settings,
-                self._database,
-                self._clock,
-                self.metrics,
-                self.snapshots,
-                self._watcher.waiting,
-                self._stages,
-                {path: DIALECTS[name] for path, name in ENDPOINTS.items()},
-                self._providers,
-                self._ledger,
-                self._integration.sink.outcome,
-                self._integration.sink.parked,
-                Deeds(self._audit, self._clock),
-                self._audit,
-                self._evidence,
-            )
-        )
+        shared = (self._settings, self._database, self._clock, self.metrics, self.snapshots)
+        paths = {path: DIALECTS[name] for path, name in ENDPOINTS.items()}
+        asked = (self._watcher.waiting, self._stages, paths, self._providers, self._ledger)
+        sink, deeds = self._integration.sink, Deeds(self._audit, self._clock)
+        told = (sink.outcome, sink.parked, deeds, self._audit, self._evidence)
+        return Batches(Means(*shared, *asked, *told))
+
+    @cached_property
+    def _apart(self) -> Apart:
+        parts = (self._settings, self._database, self._clock, self._threads)
+        return make_apart(*parts, self.snapshots, self._rates, metrics=self.metrics)
 
     @cached_property
     def _cache(self) -> ResponseCache:
@@ -382,6 +378,7 @@ class DataPlane:
             guard=self._guard,
             integration=self._integration,
             threads=self._threads,
+            apart=self._apart,
             cache=self._cache,
             inspector=self._inspector,
             presence=self._presence,

@@ -322,7 +322,14 @@ class Intake:
         request: ChatRequest,
         ruling: planning.Ruling,
     ) -> tuple[ChatRequest, bytes | None]:
-        """Where policy says that not all is kept: a request to forget, and what the log keeps."""
+        """Where policy says that not all is kept: a request to forget, and what the log keeps.
+
+        Raises:
+            PolicyDenied: its answer would have to wait here for its caller.
+        """
+        if request.thread is not None and request.thread.background:
+            reason = "Policy does not let the answer be kept (`audit_content`): ask without"
+            raise PolicyDenied(f"{reason} `background`.")
         forgotten = without_keeping(request)
         if ruling.plan.audit_content == "none":
             return forgotten, None

@@ -6,6 +6,7 @@ cost ten times as much and are left to what is counted rarely.
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -105,6 +106,7 @@ class Metrics:
         self.snapshot_age = self._gauge(
             "gatewright_snapshot_age_seconds", "Age of the configuration snapshot."
         )
+        self._add_background()
         self._add_soundness()
         self._batch_lines = self._gauge(
             "gatewright_batch_lines",
@@ -118,6 +120,14 @@ class Metrics:
         self._batch_oldest = self._gauge(
             "gatewright_batch_oldest_waiting_seconds",
             "Age of the oldest batch with a line that waits.",
+        )
+
+    def _add_background(self) -> None:
+        """Answers whose callers do not wait for them."""
+        self._background_ended = self._counter(
+            "gatewright_background_ended",
+            "Answers of the background whose end this worker has written, by status.",
+            "status",
         )
 
     def expect(self, places: Mapping[str, str]) -> None:
@@ -205,6 +215,20 @@ class Metrics:
         for state in ("waiting", "running"):
             self._batch_lines.labels(state).set(by_state.get(state, 0))
         self._batch_oldest.set(oldest_s)
+
+    def background_answers(self, count: Callable[[str], int]) -> None:
+        """Where to ask how many answers this worker has in the background, by state."""
+        gauge = self._gauge(
+            "gatewright_background_answers",
+            "Answers that this worker makes in the background, by state.",
+            "state",
+        )
+        for state in ("queued", "in_progress"):
+            gauge.labels(state).set_function(partial(count, state))
+
+    def count_background(self, status: str) -> None:
+        """An answer of the background has ended."""
+        self._background_ended.labels(status).inc()
 
     def drifts_open(self, kind: str, count: int) -> None:
         """How many profiles of that kind drift now."""

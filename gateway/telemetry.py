@@ -95,6 +95,8 @@ class Event(StrEnum):
     RESPONSE_NOT_KEPT = "response:not_kept"
     RESPONSES_LET_GO = "response:let_go"
     CONVERSATION_NOT_KEPT = "conversation:not_kept"
+    BACKGROUND_FAILED = "background:failed"
+    BACKGROUND_LEFT = "background:left"
     BATCH_ENDED = "batch:ended"
     BATCH_STOPPED = "batch:stopped"
     BATCH_FAILED = "batch:failed"

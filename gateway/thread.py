@@ -22,6 +22,10 @@ class Thread(Struct, frozen=True):
     """Whether what is asked and answered is added to that conversation."""
     history: int = 0
     """How many items of the request's input stand in the conversation already."""
+    background: bool = False
+    """Whether it is answered while its caller is away, and its answer waits here."""
+    is_followed: bool = False
+    """Of those, whether its caller hears the answer's events while it is made."""
 
     @property
     def goes_on(self) -> bool:

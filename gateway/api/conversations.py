@@ -17,6 +17,7 @@ from gateway.api.paging import page_asked
 from gateway.api.refusals import REQUEST_ID
 from gateway.api.responses import response_routes
 from gateway.api.room import UNCOUNTED_BYTES, Room
+from gateway.background.following import Followers
 from gateway.batches import PageOf
 from gateway.configuration.settings import Limits
 from gateway.continuing.conversing import Conversations, require_item
@@ -102,13 +103,13 @@ class Desk(Struct, frozen=True):
 
 
 def kept_routes(
-    front: Front, threads: Threads, intake: Intake, limits: Limits
+    front: Front, threads: Threads, intake: Intake, limits: Limits, followers: Followers
 ) -> list[HTTPRouteHandler]:
     """Everything beside the doors about answers and conversations that are kept."""
     room = Room(limits.held_body_bytes_max)
     desk = Desk(front, threads.conversations, intake, limits, room)
     return [
-        *response_routes(front, threads),
+        *response_routes(front, threads, followers),
         *_conversation_routes(desk),
         *_item_routes(desk),
     ]

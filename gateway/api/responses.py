@@ -1,47 +1,74 @@
-"""`/v1/responses/{id}`: answers that were kept, for the project that asked for them."""
+"""`/v1/responses/{id}`: answers that are kept, for the project that asked for them.
+
+What is still being made in the background is read, followed and cancelled here as well.
+"""
 
 from typing import Any
 
 import msgspec
-from litestar import MediaType, Request, delete, get, post
+from litestar import MediaType, Request, Response, delete, get, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
+from litestar.response import Stream
 from litestar.status_codes import HTTP_200_OK
 
 from gateway.api.front import Front
+from gateway.background.following import Followers
 from gateway.continuing.items import in_parts
 from gateway.continuing.threads import Threads
-from gateway.dialects.loss import unsupported
-from gateway.errors import FeatureUnsupported
+from gateway.errors import RequestInvalid
 
 
-def response_routes(front: Front, threads: Threads) -> list[HTTPRouteHandler]:
-    """Reading, listing the input of, and forgetting a kept answer; nothing runs that could end."""
+STREAM_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+EVENTS = "text/event-stream; charset=utf-8"
+JSON = "application/json"
+AFTER = "starting_after"
+NUMBER_MAX = 10**9
+
+Asking = Request[Any, Any, Any]
+
+
+def response_routes(front: Front, threads: Threads, followers: Followers) -> list[HTTPRouteHandler]:
+    """Reading, following, listing the input of, cancelling and forgetting an answer."""
 
     @get("/v1/responses/{answer_id:str}", media_type=MediaType.JSON)
-    async def retrieve(request: Request[Any, Any, Any], answer_id: FromPath[str]) -> bytes:
-        kept = await threads.find(await front.principal(request), answer_id)
-        if request.query_params.get("stream") == "true":
-            # A client that waits for events would take a whole answer for an empty one.
-            raise unsupported("stream", "Kept responses are read whole", rule=54)
-        return kept.response
+    async def retrieve(request: Asking, answer_id: FromPath[str]) -> Response[Any]:
+        principal = await front.principal(request)
+        after = _after(request)
+        if request.query_params.get("stream") != "true":
+            return Response(await followers.read(principal, answer_id), media_type=JSON)
+        events = await followers.follow(principal, answer_id, after)
+        return Stream(events, media_type=EVENTS, headers=STREAM_HEADERS)
 
     @get("/v1/responses/{answer_id:str}/input_items", media_type=MediaType.JSON)
-    async def input_items(request: Request[Any, Any, Any], answer_id: FromPath[str]) -> bytes:
+    async def input_items(request: Asking, answer_id: FromPath[str]) -> bytes:
         kept = await threads.find(await front.principal(request), answer_id)
         return _listing(answer_id, kept.input_items)
 
     @delete("/v1/responses/{answer_id:str}", status_code=HTTP_200_OK, media_type=MediaType.JSON)
-    async def forget(request: Request[Any, Any, Any], answer_id: FromPath[str]) -> dict[str, Any]:
-        await threads.forget(await front.principal(request), answer_id)
+    async def forget(request: Asking, answer_id: FromPath[str]) -> dict[str, Any]:
+        await followers.forget(await front.principal(request), answer_id)
         return {"id": answer_id, "object": "response", "deleted": True}
 
-    @post("/v1/responses/{answer_id:str}/cancel", media_type=MediaType.JSON)
-    async def cancel(request: Request[Any, Any, Any], answer_id: FromPath[str]) -> bytes:
-        await threads.find(await front.principal(request), answer_id)
-        raise FeatureUnsupported("Only answers made in the background can be cancelled.")
+    @post(
+        "/v1/responses/{answer_id:str}/cancel",
+        status_code=HTTP_200_OK,
+        media_type=MediaType.JSON,
+    )
+    async def cancel(request: Asking, answer_id: FromPath[str]) -> bytes:
+        return await followers.cancel(await front.principal(request), answer_id)
 
     return [retrieve, input_items, forget, cancel]
+
+
+def _after(request: Asking) -> int:
+    """The number of the last event that the caller has; -1 for none. Raises RequestInvalid."""
+    said = request.query_params.get(AFTER)
+    if said is None:
+        return -1
+    if not (said.isascii() and said.isdecimal() and int(said[:20]) <= NUMBER_MAX):
+        raise RequestInvalid("This is not the number of an event.", parameter=AFTER)
+    return int(said)
 
 
 def _listing(answer_id: str, items: bytes) -> bytes:

@@ -31,6 +31,7 @@ _MAY_BE_ZERO = frozenset(
         "inspection.verdicts_kept",
         "responses.keep_days",
         "responses.conversation_keep_days",
+        "responses.background_running_max",
         "response_cache.memory_bytes_max",
         "inspection.cascade_exploration",
     }

@@ -56,6 +56,16 @@ class ResponsesSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Since a conversation was changed lastly; 0 keeps none."""
     conversations_max: int = 10_000
     """So many of one project; more are refused."""
+    background_running_max: int = 32
+    """Answers that a worker makes at once while their callers are away; 0 makes none."""
+    background_waiting_max: int = 128
+    """How many more wait there for their turn; beyond that they are refused."""
+    background_bytes_max: int = 256 * 1024 * 1024
+    """What a worker holds of the requests of both."""
+    background_project_max: int = 64
+    """So many under way of one project, on all workers together."""
+    background_deadline_s: float = 3600.0
+    """How long one may take, with the time that it waits."""
 
 
 class SecretReference(Struct, frozen=True, forbid_unknown_fields=True):

@@ -73,6 +73,8 @@ class Conversations:
         self._length_max = limits.body_bytes_max
         longest_us = round((limits.request_deadline_s + AFTERWARDS_S) * SECOND_US)
         self._turn_us = min(longest_us, TURN_US_MAX)
+        away_us = round((settings.background_deadline_s + AFTERWARDS_S) * SECOND_US)
+        self._away_turn_us = min(max(away_us, longest_us), TURN_US_MAX)
         self._random_hex = random_hex
         self._turns: dict[str, tuple[Project, str]] = {}
         """By request, which conversation it has taken."""
@@ -180,9 +182,17 @@ class Conversations:
         return await self._change(project_of(principal), conversation_id, shorter)
 
     async def begin(
-        self, request_id: str, project: Project, conversation_id: str, *, takes: bool
+        self,
+        request_id: str,
+        project: Project,
+        conversation_id: str,
+        *,
+        takes: bool,
+        is_away: bool = False,
     ) -> KeptConversation:
         """What a request goes on from; where it takes it, nobody else does before it ends.
+
+        `is_away` where its caller does not wait for it: it may take longer.
 
         Raises:
             ConversationUnknown
@@ -194,7 +204,7 @@ class Conversations:
                 return found
             self._check_free(found)
             now_us = self._clock.utc_us()
-            until_us = now_us + self._turn_us
+            until_us = now_us + (self._away_turn_us if is_away else self._turn_us)
             taken = structs.replace(found, turn=request_id, turn_until_us=until_us)
             # Before it is written: who leaves in between lets go of what was perhaps taken.
             self._turns[request_id] = (project, conversation_id)
@@ -247,6 +257,10 @@ class Conversations:
         # Where the database is away it ends by itself, as that of a worker which is gone.
         with suppress(Unavailable):
             await asyncio.shield(self._store.let_go(*taken, request_id))
+
+    async def end_turn(self, project: Project, conversation_id: str, request_id: str) -> None:
+        """End the turn of a request of another worker, which is gone; raises Unavailable."""
+        await self._store.let_go(project, conversation_id, request_id)
 
     async def _found(
         self, project: Project, conversation_id: str, parameter: str | None = None

@@ -65,6 +65,18 @@ def said_again(item: Fields) -> list[msgspec.Raw]:
     return [msgspec.Raw(msgspec.json.encode(item))]
 
 
+def as_stream(raw: bytes) -> bytes:
+    """A body that asks for its answer as a stream."""
+    return msgspec.json.encode({**FIELDS.decode(raw), "stream": True})
+
+
+def is_unfinished(response: bytes) -> bool:
+    """Whether an answer that was made in the background has no end that can be continued."""
+    fields = FIELDS.decode(response)
+    is_apart = bytes(fields.get("background", b"")) == b"true"
+    return is_apart and TEXT.decode(fields["status"]) not in {"completed", "incomplete"}
+
+
 def name_of(item: Fields) -> str:
     """The id that an item came with; empty where it has none that can be one."""
     name = msgspec.json.decode(item.get("id", b"null"))

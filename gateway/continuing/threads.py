@@ -23,7 +23,9 @@ from gateway.continuing.items import (
     LIST,
     Fields,
     as_input,
+    as_stream,
     input_items,
+    is_unfinished,
     named_items,
     output_items,
     refused,
@@ -34,6 +36,7 @@ from gateway.continuing.kept_answers import AnswerStore, KeptAnswer
 from gateway.errors import (
     BodyTooLarge,
     PreviousResponseUnknown,
+    RequestInvalid,
     ResponseUnknown,
     Unavailable,
 )
@@ -75,6 +78,7 @@ class Threads:
         self._store = store
         self._clock, self._unhurried = clock, UnhurriedClock(clock)
         self._keep_us = settings.keep_days * DAY_US
+        self._makes_later = settings.background_running_max > 0
         self._body_bytes_max = limits.body_bytes_max
         self._values_max = limits.keys_max
         self._project_bytes_max = settings.project_bytes_max
@@ -82,7 +86,7 @@ class Threads:
         """Of each project what this worker kept since it looked whether that is too much."""
         self.wake = asyncio.Event()
         self.conversations = conversations
-        conversations.kept = self._note_kept
+        conversations.kept = self.note_kept
         self._random_hex = random_hex
         self._log = logger()
 
@@ -102,27 +106,30 @@ class Threads:
         raw, data_class, history = request.raw, "S0", 0
         keeps = asked.keeps and self._keep_us > 0
         answer_id = f"resp_{self._random_hex(ID_BYTES)}" if keeps else ""
+        if asked.background:
+            self._check_away(arrival, keeps=keeps)
         if asked.references:
             raw, data_class = await self._spelled_out(project_of(principal), request)
         if asked.previous_id:
-            kept = await self._store.find(
-                project_of(principal), asked.previous_id, self._clock.utc_us()
-            )
-            if kept is None:
-                raise PreviousResponseUnknown(
-                    "There is no such previous response.", parameter="previous_response_id"
-                )
+            kept = await self._continued(project_of(principal), asked.previous_id)
             raw, data_class = with_before(raw, _history(kept)), max(data_class, kept.data_class)
         adds = asked.keeps and bool(asked.conversation_id) and self.conversations.are_kept
         if asked.conversation_id:
             if arrival.errand is not None:
                 raise refused("conversation", "Lines of a batch are answered in no order")
             found = await self.conversations.begin(
-                request.request_id, project_of(principal), asked.conversation_id, takes=adds
+                request.request_id,
+                project_of(principal),
+                asked.conversation_id,
+                takes=adds,
+                is_away=asked.background,
             )
             data_class = max(data_class, found.data_class)
             if items := said(found):
                 raw, history = with_before(raw, items), len(items)
+        if asked.background:
+            # From upstreams it comes as a stream: nothing ends a long answer while it arrives.
+            raw, asked = as_stream(raw), structs.replace(asked, is_followed=request.stream)
         if raw is not request.raw:
             if len(raw) > self._body_bytes_max:
                 raise BodyTooLarge("The request is too long together with its history.")
@@ -137,6 +144,30 @@ class Threads:
             history=history,
         )
         return structs.replace(request, thread=thread)
+
+    def _check_away(self, arrival: Arrival, *, keeps: bool) -> None:
+        """Raises FeatureUnsupported where an answer cannot be made in the background."""
+        if arrival.errand is not None:
+            raise refused("background", "Nobody waits for lines of a batch: leave it out")
+        if not (keeps and self._makes_later):
+            raise refused("background", "Answers are not made in the background here")
+
+    async def _continued(self, project: Project, previous_id: str) -> KeptAnswer:
+        """The answer that a request continues.
+
+        Raises:
+            PreviousResponseUnknown: there is none.
+            RequestInvalid: it is still being made, or has failed.
+        """
+        kept = await self._store.find(project, previous_id, self._clock.utc_us())
+        if kept is None:
+            raise PreviousResponseUnknown(
+                "There is no such previous response.", parameter="previous_response_id"
+            )
+        if is_unfinished(kept.response):
+            reason = "The previous response is not complete: it is still being made, or has failed."
+            raise RequestInvalid(reason, parameter="previous_response_id")
+        return kept
 
     async def _spelled_out(self, project: Project, request: ChatRequest) -> tuple[bytes, str]:
         """A body with the items themselves where they were named, and their answers' class.
@@ -163,19 +194,31 @@ class Threads:
 
     async def keep(self, passage: Passage, response: bytes) -> None:
         """Keep an answer. Its caller has it in any case: a store that fails is written down."""
-        request, principal = passage.request, passage.principal
+        request = passage.request
         thread = request.thread
         if thread is None or not response:
             return
-        is_there = not thread.adds or await self._append(passage, thread, response)
+        is_there = await self.append(passage, response)
         if thread.conversation_id:
             await self.let_go(request.request_id)
         if not (thread.keeps and is_there):
             # What came before it may have been erased: then it is not kept beside that.
             return
-        now_us = self._clock.utc_us()
-        items = [name for name, _ in named_items(response)]
-        answer = KeptAnswer(
+        answer = self.answer_of(passage, response)
+        try:
+            await self._store.keep(answer, items_of(response))
+        except Unavailable as error:
+            self._log.warning(
+                Event.RESPONSE_NOT_KEPT, request_id=request.request_id, code=error.code
+            )
+            return
+        self.note_kept(answer.project, answer.length_bytes)
+
+    def answer_of(self, passage: Passage, response: bytes) -> KeptAnswer:
+        """What is kept of a request and its answer from now on."""
+        request, principal, now_us = passage.request, passage.principal, self._clock.utc_us()
+        thread = request.thread or Thread()
+        return KeptAnswer(
             answer_id=thread.answer_id,
             project=project_of(principal),
             key_id=principal.key_id,
@@ -186,18 +229,16 @@ class Threads:
             input_items=msgspec.json.encode(input_items(FIELDS.decode(request.raw))),
             response=response,
         )
-        try:
-            await self._store.keep(answer, items)
-        except Unavailable as error:
-            self._log.warning(
-                Event.RESPONSE_NOT_KEPT, request_id=request.request_id, code=error.code
-            )
-            return
-        self._note_kept(answer.project, answer.length_bytes)
 
-    async def _append(self, passage: Passage, thread: Thread, response: bytes) -> bool:
-        """Add what was asked and answered to its conversation; whether that is still there."""
+    async def append(self, passage: Passage, response: bytes) -> bool:
+        """Add what was asked and answered to its conversation, if it has one.
+
+        False where that is gone: it may have been erased meanwhile.
+        """
         request = passage.request
+        thread = request.thread
+        if thread is None or not thread.adds:
+            return True
         asked = input_items(FIELDS.decode(request.raw))[thread.history :]
         return await self.conversations.append(
             request.request_id,
@@ -219,7 +260,8 @@ class Threads:
         """End the turn of a request that adds nothing more to a conversation, if it has one."""
         await self.conversations.let_go(request_id)
 
-    def _note_kept(self, project: Project, length_bytes: int) -> None:
+    def note_kept(self, project: Project, length_bytes: int) -> None:
+        """That so much more is kept: beyond what a project may, its oldest go soon."""
         self._kept_bytes[project] += length_bytes
         if self._kept_bytes[project] >= self._project_bytes_max // LOOKS:
             self.wake.set()
@@ -234,6 +276,14 @@ class Threads:
         if kept is None:
             raise ResponseUnknown("There is no such response.")
         return kept
+
+    async def find_kept(self, project: Project, answer_id: str) -> KeptAnswer | None:
+        """An answer of a project; None where it has none of this name, or has it no more."""
+        return await self._store.find(project, answer_id, self._clock.utc_us())
+
+    async def discard(self, project: Project, answer_id: str) -> None:
+        """Forget an answer of a project, if it is there; raises Unavailable."""
+        await self._store.forget(project, answer_id)
 
     async def forget(self, principal: Principal, answer_id: str) -> None:
         """Raises ResponseUnknown where there was none."""
@@ -256,6 +306,11 @@ class Threads:
                     count=count,
                 )
         self._kept_bytes = +self._kept_bytes
+
+
+def items_of(response: bytes) -> list[str]:
+    """The ids by which what was answered may be named."""
+    return [name for name, _ in named_items(response)]
 
 
 def at_least(inspection: Inspection, request: ChatRequest) -> Inspection:

@@ -37,6 +37,8 @@ workers follow, such as the end of a case, is asked about at once."""
 RETENTION_S = 3600.0
 """How often it is asked whether a day has begun of which an audit folder has not been looked at."""
 BATCHES_S = 0.5
+BACKGROUND_S = 1.0
+"""A beat of answers that are made in the background: so soon a worker hears of a cancelled one."""
 PARCELS_S = 2.0
 BATCH_LEASES_S = 5.0
 """A sixth of a lease: several renewals may fail."""

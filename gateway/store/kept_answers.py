@@ -106,21 +106,9 @@ class DatabaseAnswers:
         self._master = master
 
     async def keep(self, answer: KeptAnswer, items: Collection[str] = ()) -> None:
-        row = {
-            **_place(answer.project, answer.answer_id),
-            "key_id": answer.key_id,
-            "previous_id": answer.previous_id,
-            "data_class": answer.data_class,
-            "created_us": answer.created_us,
-            "expires_us": answer.expires_us,
-            **self._sealed(answer),
-        }
         async with self._database.writing() as connection:
-            await connection.execute(kept_answers.insert(), row)
-            if items:
-                place = _place(answer.project, answer.answer_id)
-                names = {_listed(answer.project, each) for each in items}
-                rows = [{**place, "id": each, "answer_id": place["id"]} for each in names]
+            await connection.execute(kept_answers.insert(), answer_row(self._master, answer))
+            if rows := item_rows(answer, items):
                 await connection.execute(kept_items.insert(), rows)
 
     async def find(self, project: Project, answer_id: str, now_us: int) -> KeptAnswer | None:
@@ -192,9 +180,31 @@ class DatabaseAnswers:
         is_over = and_(its, kept_answers.c.created_us <= last_us, _is_free())
         return await delete_over(self._database, kept_answers, is_over, _FORGOTTEN_AT_ONCE)
 
-    def _sealed(self, answer: KeptAnswer) -> dict[str, object]:
-        about = about_answer(answer.project, answer.answer_id, answer.data_class)
-        return sealed(self._master, about, (answer.input_items, answer.response))
+
+def answer_row(master: MasterKey, answer: KeptAnswer) -> dict[str, object]:
+    """A row of an answer, under a new key."""
+    return {
+        **_place(answer.project, answer.answer_id),
+        "key_id": answer.key_id,
+        "previous_id": answer.previous_id,
+        "data_class": answer.data_class,
+        "created_us": answer.created_us,
+        "expires_us": answer.expires_us,
+        **sealed_answer(master, answer),
+    }
+
+
+def item_rows(answer: KeptAnswer, items: Collection[str]) -> list[dict[str, str]]:
+    """Rows of the items by which an answer may be named."""
+    place = _place(answer.project, answer.answer_id)
+    names = {_listed(answer.project, each) for each in items}
+    return [{**place, "id": each, "answer_id": place["id"]} for each in names]
+
+
+def sealed_answer(master: MasterKey, answer: KeptAnswer) -> dict[str, object]:
+    """The values of a row that hold what was asked and answered."""
+    about = about_answer(answer.project, answer.answer_id, answer.data_class)
+    return sealed(master, about, (answer.input_items, answer.response))
 
 
 def sealed(master: MasterKey, about: bytes, content: tuple[bytes, bytes]) -> dict[str, object]:
@@ -215,7 +225,11 @@ def opened(master: MasterKey, row: RowMapping) -> tuple[bytes, bytes]:
         KeyClosed: this master key does not open it.
         ContentDamaged: it was changed.
     """
-    about = about_answer(owner_of(row), row["id"], row["data_class"])
+    return opened_about(master, row, about_answer(owner_of(row), row["id"], row["data_class"]))
+
+
+def opened_about(master: MasterKey, row: RowMapping, about: bytes) -> tuple[bytes, bytes]:
+    """The same of any row that `sealed` has sealed, bound to this."""
     try:
         key = master.unwrap(bytes(row["wrapped_key"]), about)
     except UnwrapFailed:

@@ -17,6 +17,7 @@ from gateway.audit.content_keys.keys import WrappedKey
 from gateway.secrets.content_keys import KeyClosed, wrapped_anew
 from gateway.secrets.envelope import MasterKey, UnwrapFailed
 from gateway.secrets.keeper import SecretUnavailableError
+from gateway.store.background_runs import about_events, background_events
 from gateway.store.batching.batches import about_batch
 from gateway.store.batching.files import about_file, kept_files
 from gateway.store.evidence.second_rows import line_of
@@ -77,7 +78,14 @@ def _wrapped(master: MasterKey, row: RowMapping, *about: str) -> Values:
 
 
 def _answer(master: MasterKey, row: RowMapping) -> Values:
-    about = about_answer(owner_of(row), row["id"], row["data_class"])
+    return _bound(master, row, about_answer(owner_of(row), row["id"], row["data_class"]))
+
+
+def _events(master: MasterKey, row: RowMapping) -> Values:
+    return _bound(master, row, about_events(owner_of(row), row["id"], row["number"]))
+
+
+def _bound(master: MasterKey, row: RowMapping, about: bytes) -> Values:
     key = master.unwrap(bytes(row["wrapped_key"]), about)
     return {"wrapped_key": master.wrap(key, about), "master_key_id": master.key_id}
 
@@ -100,6 +108,7 @@ KINDS: Final = (
     SealedKind("files", kept_files, ("wrapped_key", *OWNER), _file),
     SealedKind("batches", batches, ("wrapped_key", *OWNER), _batch),
     SealedKind("kept answers", kept_answers, ("wrapped_key", "data_class"), _answer),
+    SealedKind("events of answers", background_events, ("wrapped_key",), _events),
     SealedKind("identity tokens of sessions", admin_sessions, ("id_token_key",), _session),
     SealedKind("keys of contents in the database", audit_second_keys, ("line",), _second_key),
 )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from gateway.assembly.apart import Apart
 from gateway.assembly.places import (
     Rotation,
     make_hook,
@@ -77,6 +78,7 @@ class Tended(Struct, frozen=True):
     guard: CanaryGuard
     integration: Integration
     threads: Threads
+    apart: Apart
     cache: ResponseCache
     inspector: Inspector
     presence: Presence
@@ -186,6 +188,7 @@ def _keeping(parts: Tended) -> tuple[Duty, ...]:
         retention.duty,
         Duty("floods", rhythm.FLOODS_S, parts.floods.tell, Event.UPKEEP_FAILED),
         Duty("answers", rhythm.ANSWERS_S, threads.tidy, Event.UPKEEP_FAILED, threads.wake),
+        Duty("background", rhythm.BACKGROUND_S, parts.apart.runner.tend, Event.BACKGROUND_FAILED),
         Duty("rules", rhythm.RULES_S, hunt.tend, Event.UPKEEP_FAILED),
         Duty("cache", rhythm.ANSWERS_S, tidy_cache, Event.UPKEEP_FAILED),
         Duty("old alerts", rhythm.OLD_ALERTS_S, forget_alerts, Event.UPKEEP_FAILED),

@@ -440,7 +440,6 @@ RESPONSES: Fields = {
     **_each("top_logprobs", 3),
     **_each("truncation", "auto", "disabled"),
     **_each("client_metadata", {"session": "s"}),
-    **_each("background", True),
     **_each("prompt", {"id": "pmpt_1"}),
     **_each("max_tool_calls", 3),
     **_each("prompt_cache_key", "k"),

@@ -417,7 +417,11 @@ def test_rule_47_a_failure_is_the_one_end_of_a_stream_of_responses() -> None:
 
 
 def test_rule_54_upstreams_hold_nothing_and_see_no_id_of_ours() -> None:
-    for own in ({"previous_response_id": "resp_x"}, {"conversation": {"id": "conv_x"}}):
+    for own in (
+        {"previous_response_id": "resp_x"},
+        {"conversation": {"id": "conv_x"}},
+        {"background": True},
+    ):
         request = responses(**own, store=True, include=["x"])
         body, _ = to_responses(request, "reasoning_effort")
 
@@ -429,7 +433,6 @@ def test_rule_54_upstreams_hold_nothing_and_see_no_id_of_ours() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"background": True},
         {"prompt": {"id": "pmpt_1"}},
         {"tools": [{"type": "file_search", "vector_store_ids": ["vs_1"]}]},
         {"tools": [{"type": "code_interpreter", "container": "cntr_1"}]},

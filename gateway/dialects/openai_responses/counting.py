@@ -50,7 +50,7 @@ class OpenAITokenCount(OpenAIResponses):
             stream=False,
             max_output_tokens=None,
             input_tokens_most=0,
-            thread=structs.replace(thread, keeps=False),
+            thread=structs.replace(thread, keeps=False, background=False),
         )
 
     def encode_request(

@@ -169,6 +169,8 @@ def own_fields(request: ChatRequest) -> dict[str, bytes | None]:
     }
     if thread.conversation_id:
         own["conversation"] = msgspec.json.encode(_conversation_said(thread))
+    if thread.background:
+        own["background"] = b"true"
     return own
 
 
@@ -252,6 +254,8 @@ def response_object(request: ChatRequest, model: str, stop: str | None) -> Json:
         response[name] = default if value is None else value
     if thread.conversation_id:
         response["conversation"] = _conversation_said(thread)
+    if thread.background:
+        response["background"] = True
     return response
 
 

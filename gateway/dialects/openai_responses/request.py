@@ -43,7 +43,6 @@ REASONING = "input.reasoning"
 """How it is reported that a history goes on without its reasoning."""
 
 _HELD_ELSEWHERE: Mapping[str, str] = {
-    "background": "Answers are not made in the background here",
     "prompt": "Prompts that an upstream holds cannot be inspected; send the text",
 }
 REFERENCE = "item_reference"
@@ -72,8 +71,12 @@ def decode_request(raw: bytes, request_id: str) -> ChatRequest:
 
     Raises:
         FeatureUnsupported: it names something that an upstream holds; nobody could inspect it.
+        RequestInvalid: its answer is to be fetched later, and not to be kept.
     """
-    return read_request(decode_object(raw), raw, request_id)
+    tree = decode_object(raw)
+    if tree.get("background") is True and tree.get("store") is False:
+        raise invalid("background", "An answer made in the background is kept: leave store out")
+    return read_request(tree, raw, request_id)
 
 
 def read_request(tree: Mapping[str, object], raw: bytes, request_id: str) -> ChatRequest:
@@ -118,6 +121,7 @@ def read_request(tree: Mapping[str, object], raw: bytes, request_id: str) -> Cha
             keeps=wire.store is not False,
             references=tuple(item.id or "" for item in items if item.type == REFERENCE),
             conversation_id=_conversation_of(wire),
+            background=bool(wire.background),
         ),
     )
 
@@ -224,7 +228,7 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
     check_tier_priced(request, target)
     fields: dict[str, msgspec.Raw | bytes] = dict(body.split(request.raw))
     left_out = leave_out(fields, request, target)
-    for name in ("previous_response_id", "conversation"):
+    for name in ("previous_response_id", "conversation", "background"):
         fields.pop(name, None)
     fields["model"] = msgspec.json.encode(target.model)
     asked = request.max_output_tokens

@@ -407,13 +407,14 @@ def test_what_is_documented_to_keep_nothing_at_zero_may_be_zero() -> None:
     zeros = (
         "[audit]\nfree_bytes_min = 0\n[inspection]\nverdicts_kept = 0\ninline_bytes_max = 0\n"
         "deadline_s_per_mib = 0.0\ncascade_exploration = 0.0\n[responses]\nkeep_days = 0\n"
-        "conversation_keep_days = 0\n"
+        "conversation_keep_days = 0\nbackground_running_max = 0\n"
         "[response_cache]\nmemory_bytes_max = 0\n"
     )
     settings = parse(f"{zeros}[retention.classes]\nbrief = 0\n")
 
     assert (settings.inspection.verdicts_kept, settings.responses.keep_days) == (0, 0)
     assert settings.responses.conversation_keep_days == 0
+    assert settings.responses.background_running_max == 0
     assert (settings.response_cache.memory_bytes_max, settings.audit.free_bytes_min) == (0, 0)
 
 

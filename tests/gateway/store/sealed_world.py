@@ -4,15 +4,18 @@ import secrets
 from collections.abc import Callable
 
 import msgspec
+from msgspec import structs
 from sqlalchemy import insert, select
 
 from gateway.audit.content_keys.keys import WrappedKey
+from gateway.background.runs import Events, Run
 from gateway.batches import Batch
 from gateway.clock import StoppedClock
 from gateway.continuing.kept_answers import KeptAnswer
 from gateway.projects import Project
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
+from gateway.store.background_runs import DatabaseRuns
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.files import FileStore
 from gateway.store.engine import Database
@@ -42,13 +45,14 @@ class SealedWorld:
         self._database = database
         self._secrets: dict[str, str] = {}
         self._answers: list[str] = []
+        self._made: list[Run] = []
         self._sessions: dict[str, str] = {}
         self._batches: list[str] = []
         self._files: list[str] = []
         self._keys: dict[str, bytes] = {}
 
     async def fill(self, master: MasterKey, count: int = 3) -> None:
-        """So much more of each of the seven kinds, under a master key."""
+        """So much more of each of the eight kinds, under a master key."""
         for _ in range(count):
             await self._seal_secrets(master)
             await self._keep(master)
@@ -88,7 +92,15 @@ class SealedWorld:
         answer_id = f"resp_{secrets.token_hex(8)}"
         answer = KeptAnswer(answer_id, PROJECT, "key1", "", "S1", 1, NOW_US + 1, b"[]", b"{}")
         await DatabaseAnswers(self._database, master).keep(answer)
+        made = structs.replace(answer, answer_id=f"resp_{secrets.token_hex(8)}")
+        runs, run = self._runs(master), Run(PROJECT, made.answer_id, "req_1", "w0", "w0.1")
+        assert await runs.begin(made, run, 1000)
+        assert await runs.note(run, Events(0, 0, 0, b"words of an event"))
+        self._made.append(run)
         self._answers.append(answer_id)
+
+    def _runs(self, master: MasterKey) -> DatabaseRuns:
+        return DatabaseRuns(self._database, master, CLOCK)
 
     async def _add_second_key(self, master: MasterKey) -> None:
         key = secrets.token_bytes(32)
@@ -135,3 +147,6 @@ class SealedWorld:
             answer = await answers.find(PROJECT, answer_id, NOW_US)
             assert answer is not None
             assert answer.response == b"{}"
+        for run in self._made:
+            (events,) = await self._runs(master).events(run.place, -1)
+            assert events.content == b"words of an event"

@@ -1,0 +1,119 @@
+"""Beats: say which answers are still made here, stop what nobody wants, end what others left."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec import structs
+
+from gateway.background.runs import LEASE_US, Place, Run, RunStore
+from gateway.background.under_way import SharedClock, UnderWay
+from gateway.continuing.threads import Threads
+from gateway.dialects.openai_responses.apart import failed
+from gateway.dispatch.attempts import TAKEN_OVER
+from gateway.errors import WorkerStopped
+from gateway.metrics import Metrics
+from gateway.money.rates import Rates
+from gateway.secrets.content_keys import ContentDamaged, KeyClosed
+from gateway.telemetry import Event, logger
+
+
+LOOK_S: Final = 5.0
+"""How often it is looked for answers that nobody makes any more."""
+RENEW_S: Final = 60.0
+"""How often limits that workers share hear that a request is still under way."""
+EVENTS_KEPT_S: Final = 900.0
+"""How long events can be read behind the longest answer."""
+_LOST: Final = "The worker that made this answer has ended before it was whole."
+
+
+class Beats:
+    """Of one life of a worker; what it has under way is told with each beat."""
+
+    def __init__(
+        self,
+        store: RunStore,
+        threads: Threads,
+        rates: Rates,
+        metrics: Metrics,
+        *,
+        shared: SharedClock,
+        worker: str,
+        holder: str,
+        deadline_s: float,
+    ) -> None:
+        self._store = store
+        self._threads = threads
+        self._rates = rates
+        self._metrics = metrics
+        self._shared = shared
+        self._worker, self._holder = worker, holder
+        self._events_last_us = round((deadline_s + EVENTS_KEPT_S) * 1e6)
+        self._look_s = 0.0
+        self._has_left_earlier = False
+        self._log: Any = logger()
+
+    async def beat(
+        self, under_way: Mapping[Place, UnderWay], beginning: Mapping[Place, int]
+    ) -> None:
+        """One of them; `beginning` is what is about to be under way.
+
+        Raises:
+            NotReady: the database does not answer.
+        """
+        await self._shared.follow()
+        if not self._has_left_earlier:
+            await self._store.leave_earlier_lives(self._worker, self._holder)
+            self._has_left_earlier = True
+        if under_way or beginning:
+            await self._keep(under_way, beginning)
+        now_s = self._shared.monotonic_s()
+        if now_s >= self._look_s:
+            self._look_s = now_s + LOOK_S
+            await self._look()
+
+    async def _keep(
+        self, under_way: Mapping[Place, UnderWay], beginning: Mapping[Place, int]
+    ) -> None:
+        known, about_to_be = {**under_way}, {*beginning}
+        for each in known.values():
+            await each.log.flush()
+        asked_us = self._shared.utc_us()
+        mine = await self._store.keep(self._holder)
+        now_s = self._shared.monotonic_s()
+        for place, each in known.items():
+            if place not in mine:
+                if not each.is_ending:
+                    each.break_off(*((TAKEN_OVER,) if asked_us >= each.leased_until_us else ()))
+                continue
+            each.leased_until_us = asked_us + LEASE_US
+            if now_s - each.renewed_s >= RENEW_S:
+                each.renewed_s = now_s
+                self._rates.renew(each.half.passage.permit)
+        for place in {*mine} - known.keys() - under_way.keys() - about_to_be - beginning.keys():
+            # It was refused to its caller: whether it had been written was not known then.
+            await self._threads.discard(*place)
+
+    async def _look(self) -> None:
+        for run in await self._store.lapsed():
+            await self._end_lapsed(run)
+        await self._store.forget_events(self._shared.utc_us() - self._events_last_us)
+
+    async def _end_lapsed(self, run: Run) -> None:
+        try:
+            kept = await self._threads.find_kept(*run.place)
+        except (KeyClosed, ContentDamaged):
+            # Nobody can read it, and whoever reads it is told so.
+            await self._store.abandon(run)
+            return
+        if kept is None:
+            await self._store.drop(run)
+            return
+        response = failed(kept.response, WorkerStopped(_LOST))
+        if not await self._store.end_lapsed(structs.replace(kept, response=response), run):
+            return
+        self._metrics.count_background("failed")
+        self._log.warning(Event.BACKGROUND_LEFT, request_id=run.request_id, worker=run.worker)
+        if run.conversation_id:
+            await self._threads.conversations.end_turn(
+                run.project, run.conversation_id, run.request_id
+            )

@@ -1,0 +1,105 @@
+"""How an answer in the making ends: whole, failed, or not at all where somebody took it away."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+from msgspec import structs
+
+from gateway.background.runs import LEASE_US, RunStore
+from gateway.background.under_way import UnderWay
+from gateway.clock import Clock
+from gateway.continuing.threads import Threads, items_of
+from gateway.dialects.openai_responses.apart import failed, failed_there, status_of
+from gateway.dispatch.attempts import is_stopped
+from gateway.errors import GatewrightError, Unavailable, WorkerStopped
+from gateway.metrics import Metrics
+from gateway.telemetry import Event, logger
+
+
+AGAIN_S: Final = 1.0
+INSISTS_S: Final = LEASE_US / 1e6
+"""So long an end is tried to be written; after that another worker says that it failed."""
+STOPPED_WORDS: Final = "The worker that made this answer was ended before it was whole."
+_CRASHED: Final = "The gateway failed to make this answer."
+Done = TypeVar("Done")
+
+
+class Endings:
+    """Writes ends; holds the store."""
+
+    def __init__(
+        self, store: RunStore, threads: Threads, clock: Clock, metrics: Metrics, holder: str
+    ) -> None:
+        self._store = store
+        self._threads = threads
+        self._clock = clock
+        self._metrics = metrics
+        self._holder = holder
+        self.is_hasty = False
+        """Whether the worker ends: what cannot be written at once is written by another one."""
+        self._log: Any = logger()
+
+    async def end(self, each: UnderWay, response: bytes) -> None:
+        """With the whole response; empty where its stream said why it broke."""
+        await each.log.flush()
+        if not response:
+            if not each.log.failure:
+                raise GatewrightError(_CRASHED)
+            await self._write(each, failed_there(each.answer.response, each.log.failure))
+            return
+        run = await self._insisted(lambda: self._store.find(each.place))
+        if run is None or run.holder != self._holder:
+            return
+        if not await self._threads.append(each.half.passage, response):
+            # What came before it was erased: it is not kept beside that.
+            each.is_ending = True
+            await self._insisted(lambda: self._threads.discard(*each.place))
+            return
+        await self._write(each, response)
+
+    async def end_badly(self, each: UnderWay, error: BaseException) -> None:
+        """Its outcome is on record, but where nothing was sent; say what came of it."""
+        if not each.has_begun:
+            with suppress(GatewrightError):
+                await each.half.never_begun(error)
+        if isinstance(error, asyncio.CancelledError):
+            if not is_stopped(error):
+                with suppress(Unavailable):
+                    await self._store.drop(each.run)
+                return
+            error = WorkerStopped(STOPPED_WORDS)
+        told = error if isinstance(error, GatewrightError) else GatewrightError(_CRASHED)
+        await each.log.flush()
+        await self._write(each, failed(each.answer.response, told))
+
+    async def _write(self, each: UnderWay, response: bytes) -> None:
+        """Whoever was faster has ended it: then nothing of this is kept."""
+        each.is_ending = True
+        answer, items = structs.replace(each.answer, response=response), items_of(response)
+        try:
+            is_mine = await self._insisted(
+                lambda: self._store.end(answer, items, holder=self._holder)
+            )
+        except Unavailable as error:
+            request_id = each.run.request_id
+            self._log.warning(Event.RESPONSE_NOT_KEPT, request_id=request_id, code=error.code)
+            return
+        finally:
+            each.log.changed.set()
+        if is_mine:
+            self._metrics.count_background(status_of(response))
+            more_bytes = answer.length_bytes - each.answer.length_bytes
+            self._threads.note_kept(answer.project, max(0, more_bytes))
+
+    async def _insisted(self, change: Callable[[], Awaitable[Done]]) -> Done:
+        """What must not be lost because the database was away for a while; raises Unavailable."""
+        until_s = self._clock.monotonic_s() + INSISTS_S
+        while True:
+            try:
+                return await change()
+            except Unavailable:
+                if self.is_hasty or self._clock.monotonic_s() >= until_s:
+                    raise
+                await asyncio.sleep(AGAIN_S)

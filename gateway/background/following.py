@@ -1,0 +1,186 @@
+"""Answers of the background as callers read them: how far they are, their events, their cancelling.
+
+All of it from what is kept, so that any worker can say it, whoever makes the answer.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Final
+
+from msgspec import structs
+
+from gateway.background.runner import Runner
+from gateway.background.runs import Place, RunStore
+from gateway.clock import Clock
+from gateway.continuing.kept_answers import KeptAnswer
+from gateway.continuing.threads import Threads
+from gateway.dialects.openai_responses.apart import (
+    UNENDED,
+    ending,
+    is_apart,
+    numbers_in,
+    status_of,
+    with_status,
+)
+from gateway.dialects.openai_responses.errors import error_event
+from gateway.dialects.openai_responses.pass_through import PING
+from gateway.errors import (
+    ChangedMeanwhile,
+    FeatureUnsupported,
+    RequestInvalid,
+    ResponseUnknown,
+    Unavailable,
+)
+from gateway.pacing.pings import Direct, Write
+from gateway.projects import project_of
+from gateway.types import Principal
+
+
+POLL_S: Final = 0.5
+"""How often it is looked for events of an answer that another worker makes."""
+FOLLOWERS_MAX: Final = 256
+"""Callers of one worker who hear events at once; each asks the database."""
+TRIES: Final = 16
+
+
+class Followers:
+    """Reads, follows and cancels; any worker's answers."""
+
+    def __init__(
+        self, store: RunStore, threads: Threads, runner: Runner, clock: Clock, ping_every_s: float
+    ) -> None:
+        self._store = store
+        self._threads = threads
+        self._runner = runner
+        self._clock = clock
+        self._ping_every_s = ping_every_s
+        self._following = 0
+
+    async def read(self, principal: Principal, answer_id: str) -> bytes:
+        """An answer as it is now; raises ResponseUnknown."""
+        kept = await self._threads.find(principal, answer_id)
+        for _ in range(TRIES):
+            if not is_apart(kept.response) or status_of(kept.response) not in UNENDED:
+                return kept.response
+            run = await self._store.find((kept.project, answer_id))
+            if run is not None:
+                return with_status(kept.response, run.state)
+            # It has ended between both looks.
+            kept = await self._threads.find(principal, answer_id)
+        return kept.response
+
+    async def cancel(self, principal: Principal, answer_id: str) -> bytes:
+        """Cancel an answer that is under way; one that has ended stays as it is.
+
+        Raises:
+            ResponseUnknown
+            FeatureUnsupported: it is not made in the background.
+        """
+        for _ in range(TRIES):
+            kept = await self._threads.find(principal, answer_id)
+            if not is_apart(kept.response):
+                raise FeatureUnsupported("Only answers made in the background can be cancelled.")
+            if status_of(kept.response) not in UNENDED:
+                return kept.response
+            cancelled = structs.replace(kept, response=with_status(kept.response, "cancelled"))
+            if await self._store.end(cancelled):
+                self._runner.stop((kept.project, answer_id))
+                return cancelled.response
+        raise ChangedMeanwhile("The response changes again and again; try again.")
+
+    async def forget(self, principal: Principal, answer_id: str) -> None:
+        """Forget an answer, also one that is under way: it is cut off. Raises ResponseUnknown."""
+        await self._threads.forget(principal, answer_id)
+        self._runner.stop((project_of(principal), answer_id))
+
+    async def follow(
+        self, principal: Principal, answer_id: str, after: int
+    ) -> AsyncIterator[bytes]:
+        """The events of an answer after this number, from now to its end.
+
+        Raises, before the first of them:
+            ResponseUnknown
+            RequestInvalid: it has no events, or has them no more.
+            Unavailable: too many callers hear events here.
+        """
+        kept = await self._threads.find(principal, answer_id)
+        place = (kept.project, answer_id)
+        if not is_apart(kept.response):
+            raise _unfollowed("Only a response that is made in the background can be streamed")
+        first = await self._store.events(place, -1)
+        if not first:
+            raise _unfollowed("It was not made with `stream`, or its events are gone; read it")
+        if first[0].first_sequence > after + 1:
+            raise _unfollowed("Its first events are gone; read it whole")
+        if self._following >= FOLLOWERS_MAX:
+            raise Unavailable("Too many callers follow answers here.", retry_after_s=1.0)
+        return self._counted(place, after)
+
+    async def relay(self, place: Place, write: Write, direct: Direct) -> bool:
+        """Write all of an answer's events to whoever asked for it; leaving cancels nothing."""
+        del direct
+        async for piece in self._events(place, -1):
+            await write(piece)
+        return True
+
+    async def _counted(self, place: Place, after: int) -> AsyncIterator[bytes]:
+        self._following += 1
+        try:
+            async for piece in self._events(place, after):
+                yield piece
+        finally:
+            self._following -= 1
+
+    async def _events(self, place: Place, after: int) -> AsyncIterator[bytes]:
+        """Events as they are kept, with pings where nothing comes, and then the end."""
+        last, heard_s = after, self._clock.monotonic_s()
+        while True:
+            changed = self._runner.changed(place)
+            is_over = await self._store.find(place) is None
+            said = await self._said(place, last)
+            if said:
+                last = said[-1][0]
+                heard_s = self._clock.monotonic_s()
+                yield b"".join([event for _, event in said])
+                continue
+            if is_over:
+                if piece := await self._end(place, last):
+                    yield piece
+                return
+            if self._clock.monotonic_s() - heard_s >= self._ping_every_s:
+                heard_s = self._clock.monotonic_s()
+                yield PING
+            await _woken(changed)
+
+    async def _said(self, place: Place, after: int) -> list[tuple[int, bytes]]:
+        return [
+            (number, event)
+            for piece in await self._store.events(place, after)
+            for number, event in numbers_in(piece.content)
+            if number > after
+        ]
+
+    async def _end(self, place: Place, after: int) -> bytes:
+        """The last event; empty where whoever follows had that as well."""
+        number = 1 + await self._store.last_event(place)
+        if after >= number:
+            return b""
+        kept: KeptAnswer | None = await self._threads.find_kept(*place)
+        if kept is None:
+            return error_event(ResponseUnknown("There is no such response any more."), number)
+        return ending(kept.response, number)
+
+
+async def _woken(changed: asyncio.Event | None) -> None:
+    """Until something may have come: at once from here, and by looking again from elsewhere."""
+    if changed is None:
+        await asyncio.sleep(POLL_S)
+        return
+    with suppress(TimeoutError):
+        async with asyncio.timeout(POLL_S):
+            await changed.wait()
+
+
+def _unfollowed(reason: str) -> RequestInvalid:
+    return RequestInvalid(f"{reason}.", parameter="stream")

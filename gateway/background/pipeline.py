@@ -1,0 +1,153 @@
+"""A `Pipeline` of which some callers go on: the second half of their requests is made without them.
+
+The first half is everybody's, so that what is refused is refused at once. From upstreams the answer
+comes as a stream in any case: nothing ends one that is long while it arrives.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from msgspec import structs
+
+from gateway.background.following import Followers
+from gateway.background.runner import Runner
+from gateway.dispatch.attempts import AttemptLog
+from gateway.errors import GatewrightError
+from gateway.heads import Begin, answer_headers
+from gateway.intake import Intake, Stages
+from gateway.pacing.pings import Pings, Write
+from gateway.passage import Arrival, Passage
+from gateway.pipeline import Pipeline, StreamedAnswer, WholeAnswer
+from gateway.projects import project_of
+from gateway.relay import Relay
+from gateway.routing.planning import Ruling
+from gateway.types import ChatRequest, Principal
+
+
+SETTLED_S = 60.0
+"""How much longer its money is set aside than an answer may take: its end is written by then."""
+
+
+class BackgroundIntake(Intake):
+    """An `Intake` that gives what is made in the background its time, if there is room for it."""
+
+    def __init__(self, stages: Stages, runner: Runner) -> None:
+        super().__init__(stages)
+        self._runner = runner
+        self._most_s = stages.settings.responses.background_deadline_s
+
+    def defer(
+        self, arrival: Arrival, principal: Principal, request: ChatRequest, ruling: Ruling
+    ) -> tuple[Arrival, Ruling]:
+        del principal
+        if is_away(request):
+            self._runner.check_room(len(request.raw))
+            plan = structs.replace(
+                ruling.plan,
+                deadline_s=self._most_s,
+                reserved_for_s=self._most_s + SETTLED_S,
+            )
+            ruling = structs.replace(ruling, plan=plan)
+        return arrival, ruling
+
+
+class BackgroundPipeline(Pipeline):
+    """Answers at once, with what can be asked for later, where a request wants that."""
+
+    def __init__(self, stages: Stages, runner: Runner, followers: Followers) -> None:
+        super().__init__(stages, BackgroundIntake(stages, runner))
+        self._runner = runner
+        self._followers = followers
+
+    async def _stream(self, passage: Passage, begin: Begin) -> StreamedAnswer | WholeAnswer:  # type: ignore[override]
+        if not is_away(passage.request):
+            return await super()._stream(passage, begin)
+        try:
+            answer = await self._runner.accept(_Half(self, passage))
+        except GatewrightError as error:
+            concluded = await self._conclusion.failed(passage, AttemptLog(), error)
+            error.evidence = answer_headers(passage, None, concluded=concluded)
+            raise
+        except BaseException as error:
+            await asyncio.shield(self._break_off(passage, AttemptLog(), error))
+            raise
+        headers = answer_headers(passage, None)
+        thread = passage.request.thread
+        if thread is None or not thread.is_followed:
+            return WholeAnswer(answer.response, headers)
+        place = (project_of(passage.principal), answer.answer_id)
+        return StreamedAnswer(headers, partial(self._followers.relay, place))
+
+    async def make(
+        self,
+        passage: Passage,
+        deadline_s: float,
+        write: Write,
+        check_lease: Callable[[], None],
+    ) -> bytes:
+        """See `under_way.SecondHalf.answer`."""
+        plan = structs.replace(passage.ruling.plan, deadline_s=deadline_s)
+        passage = structs.replace(passage, ruling=structs.replace(passage.ruling, plan=plan))
+        attempts, whole = AttemptLog(), [b""]
+        attempts.check_lease = check_lease
+
+        async def keep(_: Passage, response: bytes) -> None:
+            whole[0] = response
+
+        def begun(_: Mapping[str, str] = {}) -> Write:
+            return write
+
+        pings = Pings(self._limits.ping_every_s, begun, bytes)
+        try:
+            live = await self._answers.open_stream(passage, attempts)
+        except GatewrightError as error:
+            try:
+                await self._conclusion.failed(passage, attempts, error)
+            finally:
+                await pings.stop()
+            raise
+        except BaseException as error:
+            pings.cancel()
+            await asyncio.shield(self._break_off(passage, attempts, error))
+            raise
+        relay = Relay(
+            passage,
+            attempts,
+            live,
+            self._conclusion,
+            kept_bytes_max=self._limits.audited_reply_bytes_max,
+            keep=keep,
+            pings=pings,
+        )
+        await relay.run(write)
+        return whole[0]
+
+    async def never_begun(self, passage: Passage, error: BaseException) -> None:
+        """See `under_way.SecondHalf.never_begun`."""
+        attempts = AttemptLog()
+        if isinstance(error, GatewrightError):
+            await self._conclusion.failed(passage, attempts, error)
+        else:
+            await self._break_off(passage, attempts, error)
+
+
+class _Half:
+    """The second half of one request."""
+
+    def __init__(self, pipeline: BackgroundPipeline, passage: Passage) -> None:
+        self._pipeline = pipeline
+        self.passage = passage
+
+    async def answer(
+        self, deadline_s: float, write: Write, check_lease: Callable[[], None]
+    ) -> bytes:
+        return await self._pipeline.make(self.passage, deadline_s, write, check_lease)
+
+    async def never_begun(self, error: BaseException) -> None:
+        await self._pipeline.never_begun(self.passage, error)
+
+
+def is_away(request: ChatRequest) -> bool:
+    """Whether its caller does not wait for the answer."""
+    return request.thread is not None and request.thread.background

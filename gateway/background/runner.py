@@ -1,0 +1,266 @@
+"""Makes answers whose callers are away: one worker's share of them, each under a lease.
+
+What was let through waits here for its turn and is sent from here, so that it was decided, paid and
+written down before its caller went. Who dies leaves answers that have failed, and another worker
+says so. Whoever cancels, deletes or erases one takes its row away: its worker finds that out at the
+next beat, and cuts the upstream off.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+from gateway.background.beats import Beats
+from gateway.background.ending import STOPPED_WORDS, Endings
+from gateway.background.event_log import EventLog
+from gateway.background.runs import LEASE_US, Place, Run, RunStore
+from gateway.background.under_way import SecondHalf, SharedClock, UnderWay
+from gateway.clock import Clock
+from gateway.configuration.sections import ResponsesSettings
+from gateway.continuing.kept_answers import KeptAnswer
+from gateway.continuing.threads import Threads
+from gateway.dialects.openai_responses.apart import queued
+from gateway.dispatch.attempts import STOPPED
+from gateway.errors import (
+    Exhausted,
+    GatewrightError,
+    Unauthenticated,
+    Unavailable,
+    WorkerStopped,
+)
+from gateway.identity import KeyTable
+from gateway.metrics import Metrics
+from gateway.money.rates import Rates
+from gateway.projects import project_of
+from gateway.telemetry import Event, logger, raised_at
+from gateway.thread import Thread
+
+
+DRAIN_S: Final = 5.0
+"""How long a worker that ends goes on with what is under way."""
+LEAVE_S: Final = 2.0
+"""And how long what it breaks off then has to be written down."""
+RETRY_S: Final = 5.0
+_WAITED = "The answer has waited too long for its turn."
+_KEY_OVER = "The key that asked for this answer is not valid any more."
+_FULL = "Too many answers wait in the background of this worker; try again shortly."
+
+
+class Runner:
+    """One worker's share."""
+
+    def __init__(
+        self,
+        store: RunStore,
+        threads: Threads,
+        keys: Callable[[], KeyTable],
+        *,
+        clocks: tuple[Clock, SharedClock],
+        settings: ResponsesSettings,
+        rates: Rates,
+        metrics: Metrics,
+        worker: str,
+    ) -> None:
+        """`keys` gives those of this moment; `clocks` are the worker's own, and the database's."""
+        self._store, self._threads, self._keys = store, threads, keys
+        (clock, shared) = self._clock, self._shared = clocks
+        self._settings = settings
+        self._worker = worker
+        self._holder = f"{worker}.{secrets.token_hex(8)}"
+        self._endings = Endings(store, threads, clock, metrics, self._holder)
+        self._beats = Beats(
+            store,
+            threads,
+            rates,
+            metrics,
+            shared=shared,
+            worker=worker,
+            holder=self._holder,
+            deadline_s=settings.background_deadline_s,
+        )
+        self._slots = asyncio.Semaphore(max(1, settings.background_running_max))
+        self._under_way: dict[Place, UnderWay] = {}
+        self._beginning: dict[Place, int] = {}
+        """Of what is about to be, how many bytes it holds."""
+        self._is_closing = False
+        self._log: Any = logger()
+        metrics.background_answers(self._standing)
+
+    def _standing(self, state: str) -> int:
+        is_sent = state == "in_progress"
+        return sum(each.has_begun == is_sent for each in self._under_way.values())
+
+    def check_room(self, length_bytes: int) -> None:
+        """Whether one more can be taken on here.
+
+        Raises:
+            Exhausted: too many are under way, or what they hold is too much.
+            WorkerStopped
+        """
+        if self._is_closing:
+            raise WorkerStopped(STOPPED_WORDS)
+        settings = self._settings
+        held = [*self._beginning.values(), *(each.held_bytes for each in self._under_way.values())]
+        if (
+            len(held) >= settings.background_running_max + settings.background_waiting_max
+            or sum(held) + length_bytes > settings.background_bytes_max
+        ):
+            raise Exhausted(_FULL, retry_after_s=RETRY_S)
+
+    async def accept(self, half: SecondHalf) -> KeptAnswer:
+        """Take a request on; its answer as it can be read from now on.
+
+        Raises:
+            Exhausted: there is no room for it here, or its project has too many under way.
+            Unavailable: nobody could be told of it.
+        """
+        passage, request = half.passage, half.passage.request
+        self.check_room(len(request.raw))
+        thread = request.thread or Thread()
+        run = Run(
+            project_of(passage.principal),
+            thread.answer_id,
+            request.request_id,
+            self._worker,
+            self._holder,
+            conversation_id=thread.conversation_id if thread.adds else "",
+        )
+        answer = self._threads.answer_of(passage, queued(request))
+        log = EventLog(run, self._store, self._clock, is_followed=thread.is_followed)
+        each = UnderWay(half, run, answer, log)
+        self._beginning[run.place] = len(request.raw)
+        try:
+            await self._begin(each)
+        finally:
+            del self._beginning[run.place]
+        each.renewed_s = self._clock.monotonic_s()
+        each.due_s = each.renewed_s + self._settings.background_deadline_s
+        self._under_way[run.place] = each
+        each.task = asyncio.create_task(self._live(each), name=run.request_id)
+        each.task.add_done_callback(partial(self._is_over, each))
+        return answer
+
+    async def _begin(self, each: UnderWay) -> None:
+        beginning = asyncio.ensure_future(self._written(each))
+        try:
+            await asyncio.shield(beginning)
+        except asyncio.CancelledError:
+            # Its caller left and does not know its name: it would be made for nobody.
+            await asyncio.wait([beginning])
+            if beginning.exception() is None:
+                with suppress(Unavailable):
+                    await self._threads.discard(*each.place)
+            raise
+
+    async def _written(self, each: UnderWay) -> None:
+        most = self._settings.background_project_max
+        await self._shared.follow()
+        each.leased_until_us = self._shared.utc_us() + LEASE_US
+        if not await self._store.begin(each.answer, each.run, most):
+            reason = f"This project has {most} answers under way in the background."
+            raise Exhausted(reason, retry_after_s=RETRY_S)
+        self._threads.note_kept(each.answer.project, each.answer.length_bytes)
+        try:
+            await each.log.open(each.answer.response)
+        except Unavailable:
+            with suppress(Unavailable):
+                await self._threads.discard(*each.place)
+            raise
+
+    async def _live(self, each: UnderWay) -> None:
+        each.is_live = True
+        try:
+            response = await self._in_turn(each)
+            await _whole(self._endings.end(each, response))
+        except (GatewrightError, asyncio.CancelledError) as error:
+            await _whole(self._endings.end_badly(each, error))
+        except BaseException as error:
+            await _whole(self._endings.end_badly(each, error))
+            raise
+        finally:
+            await _whole(self._threads.let_go(each.run.request_id))
+
+    async def _in_turn(self, each: UnderWay) -> bytes:
+        """The whole response, empty where its stream broke; raises GatewrightError."""
+        has_waited = self._slots.locked()
+        try:
+            async with asyncio.timeout(each.due_s - self._clock.monotonic_s()):
+                await self._slots.acquire()
+        except TimeoutError:
+            raise Unavailable(_WAITED) from None
+        try:
+            if has_waited:
+                self._check_still(each)
+            if not await self._store.start(each.run):
+                raise asyncio.CancelledError
+            left_s = max(each.due_s - self._clock.monotonic_s(), 1.0)
+            each.has_begun = True
+            await each.log.start(each.answer.response)
+            check = partial(each.check_lease, self._shared)
+            return await each.half.answer(left_s, each.log.write, check)
+        finally:
+            self._slots.release()
+
+    def _check_still(self, each: UnderWay) -> None:
+        """What may have changed while it waited."""
+        if self._is_closing:
+            raise WorkerStopped(STOPPED_WORDS)
+        if self._keys().live(each.answer.key_id, self._clock.utc_us()) is None:
+            raise Unauthenticated(_KEY_OVER)
+
+    def _is_over(self, each: UnderWay, task: asyncio.Task[None]) -> None:
+        self._under_way.pop(each.place, None)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._log.warning(
+                Event.BACKGROUND_FAILED,
+                request_id=each.run.request_id,
+                error_class=type(error).__name__,
+                where=raised_at(error),
+            )
+
+    def stop(self, place: Place) -> None:
+        """Break off what nobody wants any more, if it is made here; others find out by a beat."""
+        each = self._under_way.get(place)
+        if each is not None and not each.is_ending:
+            each.break_off()
+
+    def changed(self, place: Place) -> asyncio.Event | None:
+        """What is set when something more is kept of an answer that is made here."""
+        each = self._under_way.get(place)
+        return None if each is None else each.log.changed
+
+    async def tend(self) -> None:
+        """One beat; raises NotReady."""
+        await self._beats.beat(self._under_way, self._beginning)
+
+    async def close(self) -> None:
+        """Let what is under way end for a while, then break it off; what waits begins no more."""
+        self._is_closing = True
+        for each in [*self._under_way.values()]:
+            if not each.has_begun:
+                each.break_off(STOPPED)
+        if not self._under_way:
+            return
+        await self._wait(DRAIN_S)
+        self._endings.is_hasty = True
+        for each in [*self._under_way.values()]:
+            each.break_off(STOPPED)
+        await self._wait(LEAVE_S)
+
+    async def _wait(self, most_s: float) -> None:
+        if tasks := [each.task for each in self._under_way.values()]:
+            await asyncio.wait(tasks, timeout=most_s)
+
+
+async def _whole(work: Any) -> None:
+    """All of it, also where it is broken off meanwhile: that is heard of afterwards."""
+    doing = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(doing)
+    except asyncio.CancelledError:
+        await asyncio.wait([doing])
+        raise
