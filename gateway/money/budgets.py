@@ -40,7 +40,7 @@ _LEVELS = {
     "user": "end user",
 }
 USER_PREFIX = "user:"
-_NAMING_USERS: Final = frozenset({"safety_identifier", "user", "metadata"})
+NAMING_USERS: Final = frozenset({"safety_identifier", "user", "metadata"})
 _REFERENCE_LENGTH_MAX = 512
 _PATHS_MAX = 10_000
 """How many callers' pots a ledger remembers; more are looked up again."""
@@ -115,7 +115,7 @@ def end_user_reference(tree: Mapping[str, object]) -> str:
     OpenAI's `safety_identifier` or `user`, Anthropic's `metadata.user_id`. It is the caller's
     word: it can split a key's money among users, never add to it.
     """
-    if _NAMING_USERS.isdisjoint(tree):
+    if NAMING_USERS.isdisjoint(tree):
         return ""
     metadata = tree.get("metadata")
     named = metadata.get("user_id") if isinstance(metadata, dict) else None

@@ -10,7 +10,12 @@ import msgspec
 import openai
 import pytest
 
+from gateway.clock import SystemClock
+from gateway.identity import Peppers
+from gateway.money.budgets import end_user_subject
 from gateway.projects import Project
+from gateway.secrets.credentials import master_key, pepper
+from gateway.store.custody.kept_content import KeptContent
 from gateway.store.engine import open_database
 from gateway.store.identity.keys import Place
 from tests.faults.envelopes import Caller
@@ -78,6 +83,26 @@ async def test_a_plain_response_is_kept_read_and_forgotten(
         await client.responses.retrieve(made.id)
     assert caught.value.code == "response_not_found"
     assert b"resp_" not in b"".join(call.body for call in upstreams.openai.calls)
+
+
+@pytest.mark.parametrize("field", ["user", "safety_identifier"])
+@pytest.mark.parametrize("target", TARGETS)
+async def test_one_is_found_for_an_erasure_by_whichever_field_names_its_end_user(
+    gateway: RunningGateway, client: openai.AsyncOpenAI, target: str, field: str
+) -> None:
+    name = f"{field} of {target}"
+    named: dict[str, Any] = {field: name}
+    made = await client.responses.create(model=target, input="Good morning", **named)
+    async with client.responses.stream(model=target, input="Good morning", **named) as stream:
+        told = await stream.get_final_response()
+    assert made.to_dict()[field] == told.to_dict()[field] == name
+    settings = gateway.settings
+    database = open_database(settings.database_url)
+    kept = KeptContent(settings, database, master_key(settings), SystemClock())
+    subject = end_user_subject("acme", name, Peppers({1: pepper(settings)}).keyed)
+    found = await kept.find("acme", subject)
+    await database.close()
+    assert {answer_id for _, answer_id in found.answers} == {made.id, told.id}
 
 
 async def test_what_was_sent_bare_is_listed_in_parts(client: openai.AsyncOpenAI) -> None:

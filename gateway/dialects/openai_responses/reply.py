@@ -19,6 +19,7 @@ from gateway.dialects.text_tools import text_as_arguments, text_of
 from gateway.dialects.token_odds import Token, asks_odds, in_chat, whole
 from gateway.errors import UpstreamFailed, UpstreamMalformed
 from gateway.estimate import estimate_written_tokens
+from gateway.money.budgets import NAMING_USERS
 from gateway.thread import Thread
 from gateway.types import ChatRequest, Completion, Delta, ToolCall, Usage
 
@@ -171,7 +172,14 @@ def own_fields(request: ChatRequest) -> dict[str, bytes | None]:
         own["conversation"] = msgspec.json.encode(_conversation_said(thread))
     if thread.background:
         own["background"] = b"true"
+    if request.end_user:
+        own |= {name: msgspec.json.encode(value) for name, value in _naming(request).items()}
     return own
+
+
+def _naming(request: ChatRequest) -> Json:
+    """What says whose it is: a kept answer is found by it when its end user is to be erased."""
+    return {name: value for name, value in request.tree.items() if name in NAMING_USERS}
 
 
 def _conversation_said(thread: Thread) -> Json | None:
@@ -256,6 +264,8 @@ def response_object(request: ChatRequest, model: str, stop: str | None) -> Json:
         response["conversation"] = _conversation_said(thread)
     if thread.background:
         response["background"] = True
+    if request.end_user:
+        response |= _naming(request)
     return response
 
 
