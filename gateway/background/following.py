@@ -163,12 +163,12 @@ class Followers:
 
     async def _end(self, place: Place, after: int) -> bytes:
         """The last event; empty where whoever follows had that as well."""
+        kept: KeptAnswer | None = await self._threads.find_kept(*place)
+        if kept is None:
+            return error_event(ResponseUnknown("There is no such response any more."), after + 1)
         number = 1 + await self._store.last_event(place)
         if after >= number:
             return b""
-        kept: KeptAnswer | None = await self._threads.find_kept(*place)
-        if kept is None:
-            return error_event(ResponseUnknown("There is no such response any more."), number)
         return ending(kept.response, number)
 
 
