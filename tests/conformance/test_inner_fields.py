@@ -67,6 +67,8 @@ ASKS_NOTHING: Mapping[str, tuple[object, ...]] = {
     "top.stream_options.include_obfuscation": (ANYTHING,),
     "top.previous_response_id": (ANYTHING,),
     "top.conversation": (ANYTHING,),
+    # Who waits for an answer is nothing that whoever makes it is told.
+    "top.background": (ANYTHING,),
     # Prefixes are found again without a key, and what was thought is told without being asked for.
     "top.prompt_cache_key": (ANYTHING,),
     "top.reasoning.summary": ("auto",),

@@ -449,17 +449,16 @@ async def test_who_goes_on_for_long_keeps_its_permit_until_it_is_given_back(
     with pytest.raises(Exhausted):
         await rates.admit(PATH, 1)
     rates.release(permit, 1)
-    while True:
-        try:
-            other = await rates.admit(PATH, 1)
-            break
-        except Exhausted:
-            await asyncio.sleep(0.01)
+    other = await admitted(rates)
     rates.renew(permit)
     rates.release(other, 1)
+    await admitted(rates)
+
+
+async def admitted(rates: Rates) -> Permit:
+    """A permit, once what was given back has come there."""
     while True:
         try:
-            await rates.admit(PATH, 1)
-            break
+            return await rates.admit(PATH, 1)
         except Exhausted:
             await asyncio.sleep(0.01)
