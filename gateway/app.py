@@ -48,6 +48,7 @@ from gateway.oversight.deeds import Deeds, LateDeeds
 from gateway.pacing.patience import patience
 from gateway.pacing.turns import Turns
 from gateway.pacing.upkeep import Duty, Upkeep
+from gateway.pipeline import Pipeline
 from gateway.pool.parity import Parity
 from gateway.providers.registry import engines_among, model_hosts, pools_among
 from gateway.rollout.trials import Trials
@@ -140,10 +141,12 @@ class DataPlane:
     def application(self) -> Application:
         """The ASGI application of this worker's listener."""
         counts = Counting(self._stages(), providers=self._providers, calibration=self._calibration)
-        pipeline = BackgroundPipeline(self._stages(), *self._apart)
+        stages = self._stages()
+        pipeline = Pipeline(stages)
         doors = make_doors(
             pipeline,
             counts,
+            BackgroundPipeline(stages, *self._apart),
             snapshots=self.snapshots,
             clock=self._clock,
             metrics=self.metrics,

@@ -23,7 +23,7 @@ STREAM_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 EVENTS = "text/event-stream; charset=utf-8"
 JSON = "application/json"
 AFTER = "starting_after"
-NUMBER_MAX = 10**9
+DIGITS_MAX = 9
 
 Asking = Request[Any, Any, Any]
 
@@ -66,7 +66,7 @@ def _after(request: Asking) -> int:
     said = request.query_params.get(AFTER)
     if said is None:
         return -1
-    if not (said.isascii() and said.isdecimal() and int(said[:20]) <= NUMBER_MAX):
+    if not (said.isascii() and said.isdecimal() and len(said) <= DIGITS_MAX):
         raise RequestInvalid("This is not the number of an event.", parameter=AFTER)
     return int(said)
 

@@ -25,6 +25,7 @@ ENDPOINTS: Mapping[str, DialectName] = {
     "/v1/embeddings": "openai_embeddings",
     "/v1/completions": "openai_completions",
 }
+APART = "/v1/responses"
 COUNTS: Mapping[str, Dialect] = {
     "/v1/messages/count_tokens": AnthropicTokenCount(),
     "/v1/responses/input_tokens": OpenAITokenCount(),
@@ -34,6 +35,7 @@ COUNTS: Mapping[str, Dialect] = {
 def make_doors(
     answering: Pipeline,
     counting: Counting,
+    apart: Pipeline,
     *,
     snapshots: SnapshotKeeper,
     clock: Clock,
@@ -41,7 +43,10 @@ def make_doors(
     limits: Limits,
     turns: Turns,
 ) -> list[Door]:
-    """One door for each path; a worker's doors share its room and its load."""
+    """One door for each path; a worker's doors share its room and its load.
+
+    `apart` serves responses, which may be made in the background: others need not pay for it.
+    """
     make_door = partial(
         Door,
         snapshots=snapshots,
@@ -50,7 +55,11 @@ def make_doors(
         bounds=bounds_of(limits),
         load=Load(limits.concurrent_requests_max, metrics, turns),
     )
+    pipelines = {APART: apart}
     return [
-        *(make_door(path, DIALECTS[name], pipeline=answering) for path, name in ENDPOINTS.items()),
+        *(
+            make_door(path, DIALECTS[name], pipeline=pipelines.get(path, answering))
+            for path, name in ENDPOINTS.items()
+        ),
         *(make_door(path, dialect, pipeline=counting) for path, dialect in COUNTS.items()),
     ]

@@ -6,6 +6,7 @@ from typing import Any
 
 import openai
 import pytest
+from anyio import to_thread
 from openai.types.responses import Response
 
 from gateway.store.identity.keys import Place
@@ -296,9 +297,31 @@ async def test_only_what_has_events_is_followed(client: openai.AsyncOpenAI) -> N
         assert caught.value.param == "stream"
     with pytest.raises(openai.NotFoundError):
         await client.responses.retrieve("resp_0000", stream=True)
-    with pytest.raises(openai.BadRequestError) as wrong:
-        await client.responses.retrieve(quiet.id, stream=True, starting_after=-3)
-    assert wrong.value.param == "starting_after"
+    wrong: Any
+    for wrong in (-3, "0" * 5000, "x", "٣"):
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.responses.retrieve(quiet.id, stream=True, starting_after=wrong)
+        assert refused.value.param == "starting_after"
+
+
+async def test_the_client_that_blocks_asks_and_follows_as_well(
+    gateway: RunningGateway, shared_key: str
+) -> None:
+    def converse() -> tuple[list[int], str, str]:
+        with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=shared_key) as client:
+            stream: Any = client.responses.create(
+                model=CLAUDE_TARGET, input="Good morning", background=True, stream=True
+            )
+            events: list[Any] = [*stream]
+            found = client.responses.retrieve(events[0].response.id)
+            rest: Any = client.responses.retrieve(found.id, stream=True, starting_after=1)
+            assert [*rest] == events[2:]
+            numbers = [event.sequence_number for event in events]
+            return numbers, found.output_text, client.responses.cancel(found.id).status or ""
+
+    numbers, text, status = await to_thread.run_sync(converse)
+    assert numbers == [*range(len(numbers))]
+    assert (text, status) == (SAID, "completed")
 
 
 async def test_nobody_elses_key_reads_follows_or_cancels_it(

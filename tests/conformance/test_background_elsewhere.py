@@ -236,6 +236,29 @@ async def test_beyond_its_bounds_a_worker_takes_on_no_more_and_a_project_neither
             await client.close()
 
 
+async def test_one_that_takes_too_long_has_failed_whether_it_was_sent_or_waits(
+    tmp_path: Path, sqlite_url: str, upstreams: Upstreams
+) -> None:
+    more = f"{MORE}[responses]\nbackground_running_max = 1\nbackground_deadline_s = 2.0\n"
+    async with RunningGateway(tmp_path, sqlite_url, upstreams, more=more) as gateway:
+        key = await gateway.issue_key()
+        async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=key) as client:
+            upstreams.engine.answer(Answer(hold=asyncio.Event()))
+            sent, waiting = [
+                await client.responses.create(model=ENGINE_TARGET, input="x", background=True)
+                for _ in range(2)
+            ]
+            said = [(await over(client, each.id)).error for each in (sent, waiting)]
+        await until_over(gateway)
+        outcomes = [record for record in await gateway.records() if record.stage == "outcome"]
+    assert all(said)
+    assert {(record.status, record.error) for record in outcomes} <= {
+        ("failed", "upstream_timeout"),
+        ("failed", "unavailable"),
+    }
+    assert len(outcomes) == 2
+
+
 @pytest.mark.parametrize("level", ["none", "redacted"])
 async def test_where_policy_keeps_less_nothing_is_made_in_the_background(
     tmp_path: Path, sqlite_url: str, upstreams: Upstreams, level: str
