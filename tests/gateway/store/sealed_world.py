@@ -4,7 +4,6 @@ import secrets
 from collections.abc import Callable
 
 import msgspec
-from msgspec import structs
 from sqlalchemy import insert, select
 
 from gateway.audit.content_keys.keys import WrappedKey
@@ -91,10 +90,8 @@ class SealedWorld:
         self._batches.append(batch.batch_id)
         answer_id = f"resp_{secrets.token_hex(8)}"
         answer = KeptAnswer(answer_id, PROJECT, "key1", "", "S1", 1, NOW_US + 1, b"[]", b"{}")
-        await DatabaseAnswers(self._database, master).keep(answer)
-        made = structs.replace(answer, answer_id=f"resp_{secrets.token_hex(8)}")
-        runs, run = self._runs(master), Run(PROJECT, made.answer_id, "req_1", "w0", "w0.1")
-        assert await runs.begin(made, run, 1000)
+        runs, run = self._runs(master), Run(PROJECT, answer_id, "req_1", "w0", "w0.1")
+        assert await runs.begin(answer, run, 1000)
         assert await runs.note(run, Events(0, 0, 0, b"words of an event"))
         self._made.append(run)
         self._answers.append(answer_id)
