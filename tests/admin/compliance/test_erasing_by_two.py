@@ -52,7 +52,7 @@ async def test_an_erasure_waits_with_its_numbers_for_somebody_else(listener: Lis
         assert "asked for by cora" in page
         assert "2 keys are destroyed for good" in page
         assert "the content of 2 records, of 1 day" in page
-        assert "0 batches with 0 lines, 0 files and 0 kept answers" in page
+        assert "0 batches with 0 lines, 0 files, 0 kept answers and 0 conversations" in page
         assert "1 to approve" in page
         assert one not in page, "an approver may not read the room of compliance"
         assert "cora asks to erase content of acme" in (await anton.send("GET", "/"))[1]
