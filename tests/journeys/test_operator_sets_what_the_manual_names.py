@@ -243,7 +243,7 @@ async def test_whether_long_conversations_are_marked_for_a_vendors_cache(
     setting: str,
     marks: int,
 ) -> None:
-    more = f"[requests]\nprompt_cache = {setting}\n"
+    more = f"[requests]\nprompt_cache = {setting}\n[inspection]\ndeadline_s = 30.0\n"
     turns = [
         {"role": "user", "content": "Read this. " * 1000},
         {"role": "assistant", "content": "I did."},
