@@ -51,6 +51,9 @@ class Endings:
             return
         run = await self._insisted(lambda: self._store.find(each.place))
         if run is None or run.holder != self._holder:
+            # Deleted under a hold its row is still there, and nobody's any more.
+            with suppress(Unavailable):
+                await self._store.drop(each.run)
             return
         if not await self._threads.append(each.half.passage, response):
             # What came before it was erased: it is not kept beside that.

@@ -132,17 +132,19 @@ class DatabaseRuns:
         values = {"state": "in_progress", "leased_until_us": self._clock.utc_us() + LEASE_US}
         change = update(background_runs).where(*_is(run.place), _RUN.holder == run.holder)
         async with self._database.writing() as connection:
-            return bool((await connection.execute(change.values(values))).rowcount)
+            done = await connection.execute(change.where(_is_shown()).values(values))
+        return bool(done.rowcount)
 
     async def find(self, place: Place) -> Run | None:
-        query = select(background_runs).where(*_is(place))
+        query = select(background_runs).where(*_is(place), _is_shown())
         async with self._database.reading() as connection:
             row = (await connection.execute(query)).mappings().one_or_none()
         return None if row is None else _run_of(row)
 
     async def keep(self, holder: str) -> Collection[Place]:
         mine = _RUN.holder == holder
-        longer = update(background_runs).where(mine)
+        # One that a hold hid is dropped by whoever finds it lapsed, if its maker could not.
+        longer = update(background_runs).where(mine, _is_shown())
         longer = longer.values(leased_until_us=self._clock.utc_us() + LEASE_US)
         shown = and_(*same_owner(background_runs, kept_answers), kept_answers.c.id == _RUN.id)
         query = (
@@ -285,6 +287,12 @@ def _place(place: Place) -> dict[str, str]:
 
 def _is(place: Place) -> list[ColumnElement[bool]]:
     return [*is_of(background_runs, place[0]), _RUN.id == place[1]]
+
+
+def _is_shown() -> ColumnElement[bool]:
+    """Whether nobody has deleted its answer: under a hold the rows of a deleted one stay."""
+    its = and_(*same_owner(background_runs, kept_answers), kept_answers.c.id == _RUN.id)
+    return exists().where(its, kept_answers.c.expires_us > 0).correlate(background_runs)
 
 
 def _run_of(row: RowMapping) -> Run:

@@ -109,7 +109,11 @@ async def test_what_is_deleted_under_a_hold_is_not_written_any_more(world: World
         await connection.execute(insert(audit_holds), [hold])
     assert await world.runs.note(run, Events(0, 0, 1, b"x\n\n"))
     assert await world.answers.forget(PROJECT, "a")
+    assert await world.runs.find(run.place) is None
+    assert not await world.runs.start(run), "nothing is sent for it any more"
+    world.clock.advance(LEASE_US / 1e6 + 1)
     assert await world.runs.keep(run.holder) == set()
+    assert [each.place for each in await world.runs.lapsed()] == [run.place], "its place is freed"
     assert not await world.runs.end(world.answer("a", b'"done"'), holder=run.holder)
     kept = await world.answers.content(PROJECT, "a")
     assert kept is not None
