@@ -49,8 +49,10 @@ class _Told(Struct):
 
 
 class _Standing(Struct):
-    status: str = ""
-    background: bool | None = None
+    """Of an answer that was not made in the background an upstream may have said anything."""
+
+    status: object = ""
+    background: object = None
 
 
 _TOLD: Final = msgspec.json.Decoder(_Told)
@@ -64,12 +66,13 @@ def queued(request: ChatRequest) -> bytes:
 
 def status_of(response: bytes) -> str:
     """How far it has come, as it says."""
-    return _STANDING.decode(response).status
+    status = _STANDING.decode(response).status
+    return status if isinstance(status, str) else ""
 
 
 def is_apart(response: bytes) -> bool:
     """Whether it is, or was, made in the background."""
-    return bool(_STANDING.decode(response).background)
+    return _STANDING.decode(response).background is True
 
 
 def with_status(response: bytes, status: str) -> bytes:
@@ -102,7 +105,7 @@ class Numbering:
     """
 
     def __init__(self) -> None:
-        self._splitter = sse.Splitter()
+        self._splitter = sse.OwnSplitter()
         self.next = 0
         """The number of the next event."""
         self.failure = b""
