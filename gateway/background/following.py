@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import structs
 
 from gateway.background.runner import Runner
-from gateway.background.runs import Place, RunStore
+from gateway.background.runs import Place, Run, RunStore
 from gateway.clock import Clock
 from gateway.continuing.kept_answers import KeptAnswer
 from gateway.continuing.threads import Threads
@@ -83,16 +83,30 @@ class Followers:
                 raise FeatureUnsupported("Only answers made in the background can be cancelled.")
             if status_of(kept.response) not in UNENDED:
                 return kept.response
+            place = (kept.project, answer_id)
+            run = await self._store.find(place)
             cancelled = structs.replace(kept, response=with_status(kept.response, "cancelled"))
             if await self._store.end(cancelled):
-                self._runner.stop((kept.project, answer_id))
+                await self._cut_off(place, run)
                 return cancelled.response
         raise ChangedMeanwhile("The response changes again and again; try again.")
 
     async def forget(self, principal: Principal, answer_id: str) -> None:
         """Forget an answer, also one that is under way: it is cut off. Raises ResponseUnknown."""
+        place = (project_of(principal), answer_id)
+        run = await self._store.find(place)
         await self._threads.forget(principal, answer_id)
-        self._runner.stop((project_of(principal), answer_id))
+        await self._cut_off(place, run)
+
+    async def _cut_off(self, place: Place, run: Run | None) -> None:
+        self._runner.stop(place)
+        if run is None or not run.conversation_id:
+            return
+        # Its worker does so as well, unless it was killed: nobody else would know of the turn.
+        with suppress(Unavailable):
+            await self._threads.conversations.end_turn(
+                run.project, run.conversation_id, run.request_id
+            )
 
     async def follow(
         self, principal: Principal, answer_id: str, after: int
@@ -137,21 +151,32 @@ class Followers:
         last, heard_s = after, self._clock.monotonic_s()
         while True:
             changed = self._runner.changed(place)
-            is_over = await self._store.find(place) is None
-            said = await self._said(place, last)
+            try:
+                said, end = await self._heard(place, last)
+            except Unavailable:
+                # Nothing is lost by it: whoever follows goes on when the database is back.
+                said, end, changed = [], None, None
             if said:
                 last = said[-1][0]
                 heard_s = self._clock.monotonic_s()
                 yield b"".join([event for _, event in said])
                 continue
-            if is_over:
-                if piece := await self._end(place, last):
-                    yield piece
+            if end is not None:
+                if end:
+                    yield end
                 return
             if self._clock.monotonic_s() - heard_s >= self._ping_every_s:
                 heard_s = self._clock.monotonic_s()
                 yield PING
             await _woken(changed)
+
+    async def _heard(
+        self, place: Place, after: int
+    ) -> tuple[list[tuple[int, bytes]], bytes | None]:
+        """What came after an event, or else how it ended; None while more may come."""
+        is_over = await self._store.find(place) is None
+        said = await self._said(place, after)
+        return said, await self._end(place, after) if is_over and not said else None
 
     async def _said(self, place: Place, after: int) -> list[tuple[int, bytes]]:
         return [
