@@ -179,6 +179,7 @@ class DatabaseRuns:
         )
         values = sealed_answer(self._master, answer)
         async with self._database.writing() as connection:
+            await _lock(connection, place)
             if not (await connection.execute(over)).rowcount:
                 return False
             if not (await connection.execute(change.values(values))).rowcount:
@@ -277,8 +278,17 @@ def about_events(project: Project, answer_id: str, number: int) -> bytes:
 
 async def _is_held_by(connection: AsyncConnection, run: Run) -> bool:
     """Whether an answer is under way with this holder; nobody ends it before this transaction."""
+    await _lock(connection, run.place)
     touch = update(background_runs).where(*_is(run.place), _RUN.holder == run.holder)
     return bool((await connection.execute(touch.values(state=_RUN.state))).rowcount)
+
+
+async def _lock(connection: AsyncConnection, place: Place) -> None:
+    """An answer before its run, as who deletes it: two of them would wait for each other."""
+    its = select(kept_answers.c.id).where(
+        *is_of(kept_answers, place[0]), kept_answers.c.id == place[1]
+    )
+    await connection.execute(its.with_for_update(key_share=True))
 
 
 def _place(place: Place) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Answers under way in a database: one end each, whoever comes first, on two workers."""
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -61,6 +62,17 @@ async def world(database_url: str) -> AsyncIterator[World]:
     database = open_database(database_url)
     yield World(database)
     await database.close()
+
+
+@pytest.fixture
+async def postgres_world(
+    database_maker: Callable[[str], tuple[str, Callable[[], None]]],
+) -> AsyncIterator[World]:
+    url, drop = database_maker("postgresql")
+    database = open_database(url)
+    yield World(database)
+    await database.close()
+    drop()
 
 
 async def test_a_project_has_no_more_under_way_than_it_may(world: World) -> None:
@@ -158,6 +170,39 @@ async def test_events_are_read_behind_a_number_and_are_noted_once(world: World) 
     async with world.database.reading() as connection:
         sealed = (await connection.execute(select(background_events.c.sealed))).scalars().all()
     assert b"words" not in b"".join(map(bytes, sealed))
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("deed", ["note", "end"])
+async def test_who_makes_an_answer_and_who_deletes_it_never_wait_for_each_other(
+    postgres_world: World, deed: str
+) -> None:
+    """The row of the answer comes before that of its run, by whichever of them one begins."""
+    world, database = postgres_world, postgres_world.database
+    run = world.run("a")
+    assert await world.runs.begin(world.answer("a"), run, 9)
+    doing: Any = {
+        "note": lambda: world.runs.note(run, Events(0, 0, 1, b"x\n\n")),
+        "end": lambda: world.runs.end(world.answer("a", b'"done"'), holder=run.holder),
+    }[deed]
+    async with database.writing() as connection:
+        # As a beat does: all that follows waits, and in this order.
+        await connection.execute(update(background_runs).values(state="queued"))
+        made = asyncio.create_task(doing())
+        await _until_waiting(database, 1)
+        gone = asyncio.create_task(world.answers.forget(PROJECT, "a"))
+        await _until_waiting(database, 2)
+    assert await asyncio.gather(made, gone) == [True, True]
+    assert await world.count(kept_answers) == 0
+
+
+async def _until_waiting(database: Database, count: int) -> None:
+    waiting = (
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+    while (await database.peek(waiting))[0][0] < count:
+        await asyncio.sleep(0.01)
 
 
 Step = tuple[str, str, int]
