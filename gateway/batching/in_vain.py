@@ -14,6 +14,10 @@ class InVain:
         self._times[parcel_id, state] += 1
         return self._times[parcel_id, state] > times
 
+    def went_well(self, parcel_id: str, state: str) -> None:
+        """Once it did: what was in vain before says nothing any more."""
+        self._times.pop((parcel_id, state), None)
+
     def forget(self, parcel_id: str) -> None:
         for key in [key for key in self._times if key[0] == parcel_id]:
             del self._times[key]

@@ -7,7 +7,7 @@ which looks for it at the vendor before it would send it a second time.
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct, structs
 
@@ -65,6 +65,7 @@ WAITS_MAX = 6
 RESENDS_MAX = 6
 """How often it is sent again that its vendor may have had and never showed."""
 READS_MAX = 3
+_MISSING: Final = "missing"
 ENDED_AT_ONCE = 20
 ENDED_BYTES_AT_ONCE = 16 * 1024 * 1024
 """Of long answers fewer: all that end together are held."""
@@ -248,6 +249,9 @@ class ParcelJourneys:
         except UpstreamFailed:
             await self._wait(at)
             return
+        else:
+            # In a day it is asked hundreds of times: now and then is not each time.
+            self._in_vain.went_well(row.parcel_id, _MISSING)
         if batch.state == "under_way":
             if row.state == "cancelling":
                 await tell_to_end(at.service, row.vendor_id)
@@ -261,11 +265,11 @@ class ParcelJourneys:
             await self._note(row, state="collected", tries=0, due_us=self._clock.utc_us())
 
     def _is_missing(self, row: ParcelRow) -> bool:
-        """Whether a batch that its vendor had taken is not there, as often as one looks.
+        """Whether a batch that its vendor had taken is not there, each time that one looks.
 
         Once says little: what was made a moment ago may not be known everywhere yet.
         """
-        return self._in_vain.is_enough(row.parcel_id, "missing", LOOKS_MIN)
+        return self._in_vain.is_enough(row.parcel_id, _MISSING, LOOKS_MIN)
 
     async def _wait(self, at: _At) -> None:
         """Ask again later; a batch that nobody wants any more is cancelled."""

@@ -220,6 +220,25 @@ async def test_a_vendor_that_does_not_find_its_batch_at_first_keeps_its_lines(
     assert len(lot.taken()) == 1
 
 
+async def test_a_vendor_that_finds_its_batch_every_other_time_keeps_its_lines(
+    lot: Lot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = await slow(lot)
+    asked, looked = lot.vendor.look, 0
+
+    async def look(vendor_id: str, deadline_s: float) -> VendorBatch:
+        nonlocal looked
+        looked += 1
+        if looked % 2:
+            raise refused(404)
+        return await asked(vendor_id, deadline_s)
+
+    monkeypatch.setattr(lot.vendor, "look", look)
+    while looked < 2 * LOOKS_MIN + 3:
+        await worker.tend()
+        assert set((await lot.states()).values()) == {"parked"}
+
+
 @pytest.mark.parametrize(("state", "may_cost"), [("failed", False), ("gone", True)])
 async def test_a_batch_that_failed_as_a_whole_costs_nothing_and_one_whose_results_are_gone_may(
     lot: Lot, monkeypatch: pytest.MonkeyPatch, state: VendorState, *, may_cost: bool
