@@ -54,6 +54,7 @@ class MadeOf:
             files=len(files),
             file_lines=sum(len(each) for _, each in files),
             answers=0,
+            conversations=0,
         )
         found = replace(found, lines=lines, files=files, answers=[], numbers=numbers)
         return replace(found, arriving=unseen)

@@ -9,6 +9,8 @@ from gateway.configuration.sections import ResponsesSettings
 from gateway.continuing.conversing import Conversations
 from gateway.secrets.credentials import master_key
 from gateway.store.conversations import DatabaseConversations
+from gateway.store.custody.erasing import in_numbers
+from gateway.store.custody.made_of import MadeOf
 from gateway.store.kept_answers import kept_answers
 from gateway.types import Principal
 from tests.gateway.store.custody.kept_archive import PROJECT, Archive
@@ -59,6 +61,17 @@ async def test_a_conversation_goes_with_whom_a_turn_of_it_named(archive: Archive
     await archive.kept.destroy(found, "acme")
     assert await left(archive) == {of_bob, f"resp_{of_bob}_0", of_nobody}
     assert (await archive.kept.find("acme", archive.subject("ann"))).numbers.things == 0
+
+
+async def test_of_what_arrived_late_conversations_are_told_with_the_answers(
+    archive: Archive,
+) -> None:
+    """Neither is any of it: who made one since was asked nothing."""
+    await talk(archive, "ann")
+    found = await archive.kept.find("acme", archive.subject("ann"))
+    assert found.numbers.conversations == 1
+    told = in_numbers((await MadeOf(archive.database).part(found, ["file-late"])).numbers)
+    assert (told["answers"], told["conversations"]) == ("0", "0")
 
 
 async def test_everything_of_an_organisation_goes_with_its_conversations(archive: Archive) -> None:
