@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 from click.testing import CliRunner
+from sqlalchemy import select, update
 
 from gateway.__main__ import commands
 from gateway.audit.memory import MemoryAuditLog
@@ -20,6 +21,7 @@ from gateway.store.batching.lines import LineStore
 from gateway.store.custody.kept_content import KeptContent
 from gateway.store.custody.late_arrivals import LateArrivals
 from gateway.store.engine import Database
+from gateway.store.schema.custody import erasure_cases
 from tests.admin.compliance.archive import converse, person
 from tests.admin.compliance.test_erasures import asked, certificate, decided, opened
 from tests.admin.listener import Listener
@@ -204,3 +206,30 @@ async def test_what_was_there_before_it_could_be_stopped_goes_with_its_organisat
         with pytest.raises(NotReady, match="given up"):
             await stopped.finish("c.jsonl", until_us)
         assert [each.file_id for each in await files.of_organisation("acme")] == [since]
+
+
+async def test_a_certificate_from_before_does_not_say_that_no_conversation_went(
+    listener: Listener,
+) -> None:
+    """It has one figure for answers and conversations together."""
+    await converse(listener, ["ann"])
+    async with (
+        opened_custody(listener.settings) as (_, database),
+        person(listener, "cora") as cora,
+        person(listener, "anton", "approver") as anton,
+    ):
+        one = await opened(cora)
+        assert await asked(cora, one) == 303
+        assert (await decided(anton, one))[0] == 303
+        _, page = await cora.send("GET", one)
+        assert "<dt>Conversations</dt><dd>0</dd>" in page
+        async with database.writing() as connection:
+            text = (await connection.execute(select(erasure_cases.c.certificate))).scalar_one()
+            told = msgspec.json.decode(text)
+            told["kept"].pop("conversations")
+            told["kept"]["answers"] = 7
+            before = msgspec.json.encode(told).decode()
+            await connection.execute(update(erasure_cases).values(certificate=before))
+        _, page = await cora.send("GET", one)
+    assert "<dt>Kept answers and conversations</dt><dd>7</dd>" in page
+    assert "<dt>Conversations</dt>" not in page
