@@ -17,6 +17,7 @@ from tests.conformance.probes import BASES, NAMES, PROBES, Row, expected, read, 
 ALIKE = (
     ("user ann.lee", "safety_identifier ann.lee"),
     ("tools", "tools that an item brings"),
+    ("tool_choice allowed", "tools that an item brings"),  # it allows one that both bring
     ("cache_control", "a text with"),
     ("output_config {'effort': 'low'}", "thinking {'type': 'enabled', 'budget_tokens': 2048}"),
     ("thinking {'type': 'adaptive'}", "output_config {'effort'"),
