@@ -155,9 +155,10 @@ class BatchChores:
         output = await self._begin(batch, batch.output_file_id, check)
         errors = await self._begin(batch, batch.error_file_id, check)
         counted, sums = Counter[str](), AnswerSums()
+        add = partial(with_answer, batch.endpoint)
         async for group in self._lines.ended(batch, key):
             counted.update(line.state for line in group)
-            sums = reduce(with_answer, _answers(group), sums)
+            sums = reduce(add, _answers(group), sums)
             for writer, is_output in ((output, True), (errors, False)):
                 if text := _rendered(batch, group, is_output=is_output):
                     await writer.write(text)

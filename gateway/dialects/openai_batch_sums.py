@@ -1,61 +1,68 @@
 """What the answers of a batch use together, in OpenAI's words. Pure: answers in, their sums out."""
 
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from gateway.batches import AnswerSums
+from gateway.dialects.strict_json import Count
 
 
 class _Details(Struct, frozen=True):
-    cached_tokens: int | None = None
-    reasoning_tokens: int | None = None
+    cached_tokens: Count | None = None
+    reasoning_tokens: Count | None = None
 
 
-_NONE: Final = _Details()
+class _Chat(Struct, frozen=True):
+    """Of chats, completions and embeddings."""
+
+    read: Count | None = field(name="prompt_tokens", default=None)
+    written: Count | None = field(name="completion_tokens", default=None)
+    of_read: _Details | None = field(name="prompt_tokens_details", default=None)
+    of_written: _Details | None = field(name="completion_tokens_details", default=None)
 
 
-class _Usage(Struct, frozen=True):
-    """Of chats, completions and embeddings by the first names, of responses by the second."""
-
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: _Details | None = None
-    completion_tokens_details: _Details | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    input_tokens_details: _Details | None = None
-    output_tokens_details: _Details | None = None
+class _Response(Struct, frozen=True):
+    read: Count | None = field(name="input_tokens", default=None)
+    written: Count | None = field(name="output_tokens", default=None)
+    of_read: _Details | None = field(name="input_tokens_details", default=None)
+    of_written: _Details | None = field(name="output_tokens_details", default=None)
 
 
 class _Answer(Struct, frozen=True):
     model: str = ""
-    usage: _Usage | None = None
+    usage: msgspec.Raw = msgspec.Raw(b"null")
 
 
-_ANSWER = msgspec.json.Decoder(_Answer)
+_NONE: Final = _Details()
+_ANSWER: Final = msgspec.json.Decoder(_Answer)
+_CHAT: Final = msgspec.json.Decoder(_Chat | None)
+_RESPONSE: Final = msgspec.json.Decoder(_Response | None)
 
 
-def with_answer(sums: AnswerSums, body: bytes) -> AnswerSums:
-    """The sums with one more answer; one that does not say its tokens makes them inexact."""
-    try:
+def with_answer(endpoint: str, sums: AnswerSums, body: bytes) -> AnswerSums:
+    """The sums with one more answer; one that does not say its tokens makes them inexact.
+
+    Only the words of the batch's `endpoint` count. Relays write those of the other API beside them,
+    as zeros or worse, and nobody has read those before.
+    """
+    answer = _Answer()
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         answer = _ANSWER.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        answer = _Answer()
-    model = answer.model if sums.answers == 0 or sums.model == answer.model else ""
-    usage = answer.usage or _Usage()
-    read = usage.prompt_tokens if usage.input_tokens is None else usage.input_tokens
-    of_read = usage.input_tokens_details or usage.prompt_tokens_details or _NONE
-    written = usage.completion_tokens if usage.output_tokens is None else usage.output_tokens
-    of_written = usage.output_tokens_details or usage.completion_tokens_details or _NONE
+    usage: _Chat | _Response | None = None
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        usage = (_RESPONSE if endpoint == "/v1/responses" else _CHAT).decode(answer.usage)
+    usage = usage or _Chat()
+    of_read, of_written = usage.of_read or _NONE, usage.of_written or _NONE
     return AnswerSums(
         sums.answers + 1,
-        model,
-        sums.is_counted and read is not None,
-        sums.input_tokens + (read or 0),
+        answer.model if sums.answers == 0 or sums.model == answer.model else "",
+        sums.is_counted and usage.read is not None,
+        sums.input_tokens + (usage.read or 0),
         sums.cached_tokens + (of_read.cached_tokens or 0),
-        sums.output_tokens + (written or 0),
+        sums.output_tokens + (usage.written or 0),
         sums.reasoning_tokens + (of_written.reasoning_tokens or 0),
     )
 

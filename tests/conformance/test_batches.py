@@ -158,6 +158,23 @@ async def test_an_answer_in_several_lines_is_one_line_of_the_results(
     assert [wire["response"]["body"] for wire in wires] == [answer | {"more": [forged]}] * 2
 
 
+@pytest.mark.parametrize("words", ["input_tokens", "output_tokens"])
+async def test_a_figure_that_fits_nowhere_keeps_no_batch_from_its_end(
+    client: openai.AsyncOpenAI, upstreams: Upstreams, words: str
+) -> None:
+    """In words of the other API, which nobody reads but whoever adds them up."""
+    answer = reply_of(Answer(input_tokens=11, output_tokens=7), "m", "openai_chat")
+    usage = msgspec.convert(answer["usage"], dict[str, Any]) | {words: "MANY"}
+    body = msgspec.json.encode(answer | {"usage": usage})
+    upstreams.engine.answer(Answer(body=body.replace(b'"MANY"', b"1" + b"0" * 30)))
+
+    batch = await ended(client, await make(client, [line("q-0"), line("q-1")]))
+
+    assert batch.status == "completed"
+    assert batch.usage is not None
+    assert (batch.usage.input_tokens, batch.usage.output_tokens) == (22, 14)
+
+
 async def test_a_line_that_fails_is_in_the_file_of_errors_with_its_status(
     client: openai.AsyncOpenAI,
 ) -> None:

@@ -1,6 +1,6 @@
 """What answers of a batch use together: as each of them says, or nothing where one does not."""
 
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ from gateway.batches import AnswerSums
 from gateway.dialects.openai_batch_sums import usage_object, with_answer
 
 
-CHAT = {
+CHAT: dict[str, Any] = {
     "model": "m",
     "usage": {
         "prompt_tokens": 5,
@@ -21,7 +21,7 @@ CHAT = {
         "completion_tokens_details": {"reasoning_tokens": 2},
     },
 }
-RESPONSE = {
+RESPONSE: dict[str, Any] = {
     "model": "m",
     "usage": {
         "input_tokens": 50,
@@ -35,21 +35,52 @@ BARE = {"model": "m", "usage": {"prompt_tokens": 500, "total_tokens": 500}}
 EMPTY = {"model": "m", "usage": {"prompt_tokens": 1, "prompt_tokens_details": None}}
 
 
-def added(*answers: Any) -> AnswerSums:
-    return reduce(with_answer, map(msgspec.json.encode, answers), AnswerSums())
+def added(*answers: Any, endpoint: str = "/v1/chat/completions") -> AnswerSums:
+    add = partial(with_answer, endpoint)
+    return reduce(add, map(msgspec.json.encode, answers), AnswerSums())
 
 
-def test_tokens_of_every_dialect_are_added_up_and_openais_client_reads_them() -> None:
-    sums = added(CHAT, RESPONSE, BARE, EMPTY, CHAT)
+@pytest.mark.parametrize(
+    ("endpoint", "answers", "counted"),
+    [
+        ("/v1/chat/completions", [CHAT, EMPTY, CHAT], (11, 6, 14, 4)),
+        ("/v1/responses", [RESPONSE, RESPONSE], (100, 60, 140, 40)),
+        ("/v1/embeddings", [BARE], (500, 0, 0, 0)),
+    ],
+)
+def test_tokens_of_every_dialect_are_added_up_and_openais_client_reads_them(
+    endpoint: str, answers: list[Any], counted: tuple[int, int, int, int]
+) -> None:
+    sums = added(*answers, endpoint=endpoint)
     usage = usage_object(sums)
     assert usage is not None
     read = BatchUsage.model_validate(usage, strict=True)
-    assert read.input_tokens == 5 + 50 + 500 + 1 + 5
-    assert read.input_tokens_details.cached_tokens == 3 + 30 + 3
-    assert read.output_tokens == 7 + 70 + 7
-    assert read.output_tokens_details.reasoning_tokens == 2 + 20 + 2
+    of_read, of_written = read.input_tokens_details, read.output_tokens_details
+    assert (read.input_tokens, of_read.cached_tokens) == counted[:2]
+    assert (read.output_tokens, of_written.reasoning_tokens) == counted[2:]
     assert read.total_tokens == read.input_tokens + read.output_tokens
     assert sums.model == "m"
+
+
+@pytest.mark.parametrize("figure", [0, 3, -5, 1.5, "9"])
+def test_words_of_the_other_api_count_for_nothing(figure: Any) -> None:
+    chat, response = CHAT["usage"], RESPONSE["usage"]
+    for endpoint, answer, other in (
+        ("/v1/chat/completions", CHAT, dict.fromkeys(response, figure)),
+        ("/v1/responses", RESPONSE, dict.fromkeys(chat, figure)),
+    ):
+        both = {**answer, "usage": other | answer["usage"]}
+        assert added(both, endpoint=endpoint) == added(answer, endpoint=endpoint)
+
+
+@pytest.mark.parametrize("figure", [b"-1", b"1000000001", b"1%s" % (b"0" * 30)])
+@pytest.mark.parametrize("name", [b'"prompt_tokens":5', b'"cached_tokens":3'])
+def test_a_figure_that_no_answer_has_is_no_count(figure: bytes, name: bytes) -> None:
+    told, _, _ = name.partition(b":")
+    body = msgspec.json.encode(CHAT).replace(name, told + b":" + figure)
+    sums = with_answer("/v1/chat/completions", AnswerSums(), body)
+    assert (usage_object(sums), sums.model) == (None, "m")
+    assert msgspec.msgpack.encode(sums)
 
 
 @pytest.mark.parametrize(
