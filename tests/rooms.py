@@ -1,7 +1,8 @@
 """`python -m tests.rooms`: the map of the house, made from what modules say of themselves.
 
-`docs/rooms.md` names every source file with the first line of its docstring; the rooms, one line
-each, stand in ARCHITECTURE.md. `tests/test_tidy.py` compares both with what is made here.
+`docs/rooms.md` names every source file with the first line of its docstring; ARCHITECTURE.md has a
+line for each package and each room of the gateway, with the names of the rooms within.
+`tests/test_tidy.py` compares both with what is made here.
 """
 
 import ast
@@ -61,11 +62,29 @@ def every_file() -> str:
 
 def every_room() -> str:
     """The table of rooms, as it stands in ARCHITECTURE.md."""
-    rows = [f"| `{name_of(room)}/` | {_cell(purpose(room))} |\n" for room in rooms()]
+    rows = [
+        f"| `{name_of(room)}/` | {_cell(purpose(room))}{_within(room)} |\n"
+        for room in rooms()
+        if _has_a_row(room)
+    ]
     return (
         "\nEvery file of each, with what it is for, is in [docs/rooms.md](docs/rooms.md).\n"
         "\n| room | what happens there |\n|---|---|\n" + "".join(rows)
     )
+
+
+def _has_a_row(room: Path) -> bool:
+    return room.parent in (ROOT, ROOT / "gateway")
+
+
+def _within(room: Path) -> str:
+    """The rooms that are told with this one, in brackets."""
+    names = [
+        f"`{each.relative_to(room).as_posix()}`"
+        for each in rooms()
+        if each.is_relative_to(room) and not _has_a_row(each)
+    ]
+    return f" ({', '.join(names)})" if names and name_of(room) != "gateway" else ""
 
 
 def drawn(architecture: str) -> str:
