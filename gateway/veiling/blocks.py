@@ -34,6 +34,11 @@ class Piecewise(Protocol):
     What it shows comes by block: one string more than blocks that ended in what is shown.
     """
 
+    @property
+    def is_torn(self) -> bool:
+        """Whether what was said last reads like a part of something that goes on."""
+        ...
+
     def shown(self, piece: str) -> list[str]:
         """What can be shown now."""
         ...

@@ -26,6 +26,7 @@ _SOON_LENGTH = 2048
 by anybody, and to tell it so would be to read it again for each of its words."""
 UNREAD: Final = "[REDACTED]"
 _AFTER_LENGTH = 64
+_KEY_OPEN = re.compile(r"-----BEGIN (?!.*-----END )", re.DOTALL)
 _KEY_END = re.compile(r"-----END [^\n-]{0,60}-----")
 _KEY_END_LENGTH = 80
 # A word that may belong to a value: digits, marks of addresses and encodings, long runs, numbers
@@ -39,6 +40,8 @@ _SUSPICIOUS = re.compile(
 )
 # A word that may begin an identifier which goes on behind it ("QQ 12 34 56 C").
 _CAPITALS = re.compile(r"[A-Z]{1,4}[.:/\-]?")
+# A number, or a word with a digit, that is too long for what is told in passing, and not over.
+_TORN = re.compile(r"(?:\d[ .\-]{0,2}){4}\d[ \-]?\Z|(?=\S*\d)\S{15}[^\s.!?)]\Z")
 _WORD_REST = re.compile(r"[^\s\"'`,;<>)\]}]*")
 _ESCAPE = re.compile(r"\\(?:([bfnrt])|[^bfnrt])")
 _CUT = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")
@@ -71,6 +74,12 @@ class MaskingWindow:
         """How many of the last of those were not reached by what was shown."""
         self._in_key = False
         self._swallows = False
+
+    @property
+    def is_torn(self) -> bool:
+        if self._in_key or self._swallows or _KEY_OPEN.search(self._held):
+            return True
+        return _TORN.search((self._before + self._held)[-WINDOW_LENGTH:]) is not None
 
     def whole(self, text: str) -> str:
         """A text that comes in one piece; a long one is read in steps, as a stream is."""

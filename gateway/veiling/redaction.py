@@ -279,6 +279,11 @@ class Restorer:
     def flush(self) -> str:
         return "".join(self.rest())
 
+    @property
+    def is_torn(self) -> bool:
+        text = self._before + self._held
+        return bool(self._held) and all(end < len(text) for _, end, _ in self._surrogates(text))
+
     def shown(self, piece: str) -> list[str]:
         if not self._forms.values:
             return [piece]

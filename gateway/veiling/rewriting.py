@@ -25,6 +25,7 @@ from gateway.veiling.speaking import (
     brings_all,
     brings_input,
     channel_of,
+    goes_aside,
     goes_between,
     goes_on,
     goes_on_with,
@@ -117,6 +118,12 @@ class _Channel:
     @property
     def waits(self) -> bool:
         return len(self.blocks) > 1
+
+    def goes_on_behind(self, event: StreamEvent) -> bool:
+        """Whether what it said last may go on behind an event that says something else."""
+        if self.name[0] in PROSE:
+            return goes_aside(event) and self.rewriter.is_torn
+        return self.is_torn and goes_between(event, self.last)
 
 
 class _Waiting(msgspec.Struct, frozen=True):
@@ -217,7 +224,8 @@ class StreamRewriter:
             channel = self._spoken(delta, event)
             blocks = channel.rewriter.shown(delta.text)
             behind = event.deltas[len(deltas) + 1 :]
-            if (ends or goes_over(delta, behind)) and not goes_on(delta, behind):
+            is_over = goes_over(delta, behind) and not channel.goes_on_behind(event)
+            if (ends or is_over) and not goes_on(delta, behind):
                 joined(blocks, channel.rewriter.rest())
             text = blocks.pop()
             out += self._shown(channel, blocks)
@@ -287,14 +295,14 @@ class StreamRewriter:
         """What other channels held back of the answers that an event settles, like their last.
 
         What comes after it is no part of it, but is read with it in front: the rest of a value that
-        was torn there is recognised. A call that is not over goes on behind what else is said:
-        pieces of several calls may take turns.
+        was torn there is recognised. A call that is not over goes on behind what else is said, and
+        so does a part of a value in chunks: their pieces may take turns.
         """
         out: list[StreamEvent] = []
         for channel in [c for name, c in self._channels.items() if name not in keep]:
             if not goes_on_with(before, channel.last):
                 continue
-            if channel.is_torn and goes_between(before, channel.last):
+            if channel.goes_on_behind(before):
                 continue
             *blocks, text = channel.rewriter.rest()
             out += self._shown(channel, blocks)

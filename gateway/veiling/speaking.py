@@ -12,6 +12,7 @@ from gateway.veiling.blocks import PROSE
 CONTENT: Final = frozenset({"text", "thinking", "refusal", "tool_arguments", "opaque"})
 _CALLED: Final = frozenset({"tool_start", "text_tool_start"})
 _SAYING: Final = CONTENT | _CALLED
+_FRAME: Final = frozenset({"start", "usage"})
 _INPUT, _ITEM, _CALLS = b'"input"', b'"item"', b'"tool_calls"'
 _DATA: Final = b"data:"
 
@@ -79,11 +80,27 @@ def goes_between(event: StreamEvent, earlier: StreamEvent) -> bool:
     So it may where that only says something, and begins no call under the number of this one: some
     upstreams give all their calls one.
     """
-    ends = event.is_closing or event.is_terminal
-    kinds = {delta.kind for delta in event.deltas}
-    if ends or not kinds or not kinds <= _SAYING:
+    kinds = _said_in(event)
+    if not kinds or not kinds <= _SAYING:
         return False
     return kinds.isdisjoint(_CALLED) or _numbers(event).isdisjoint(_numbers(earlier))
+
+
+def goes_aside(event: StreamEvent) -> bool:
+    """Whether an event only says words of another kind, and so ends none.
+
+    So it is in chunks: there words and thoughts are two texts that may grow in turns. Where they
+    are blocks, the next begins behind the end of the one before.
+    """
+    kinds = _said_in(event)
+    return bool(event.settles and kinds) and kinds <= PROSE
+
+
+def _said_in(event: StreamEvent) -> frozenset[str]:
+    """Kinds of what an event says that ends nothing; some servers count with every piece."""
+    if event.is_closing or event.is_terminal:
+        return frozenset()
+    return frozenset([delta.kind for delta in event.deltas]) - _FRAME
 
 
 def _numbers(event: StreamEvent) -> frozenset[tuple[int, int]]:

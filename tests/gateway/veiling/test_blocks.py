@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from classifiers.pii.detect import scan
 from classifiers.pii.labels import DataClass
 from gateway.dialects.registry import DIALECTS
-from gateway.types import DialectName, StreamEvent
+from gateway.types import StreamEvent
 from gateway.veiling.masking import MaskingWindow
 from gateway.veiling.veil import Veil
 from tests.gateway.veiling.answers_in_blocks import (
@@ -350,25 +350,3 @@ def test_what_a_citation_quotes_is_masked_and_counted_like_the_words_beside_it()
         assert msgspec.json.decode(made)["content"][0]["citations"] == [cited(expected)]
         assert quoted == [expected]
         assert whole_.found == stream.found == {"CREDIT_CARD": 1}
-
-
-def in_chat(pieces: list[dict[str, object]]) -> list[bytes]:
-    head = {"id": "c", "object": "chat.completion.chunk", "model": "m"}
-    chunks = [{**head, "choices": [{"index": 0, "delta": piece}]} for piece in pieces]
-    chunks.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
-    return [*(b"data: " + msgspec.json.encode(each) + b"\n\n" for each in chunks), DONE]
-
-
-DONE = b"data: [DONE]\n\n"
-
-
-def test_in_chat_a_thought_between_two_pieces_shows_no_more_than_what_came_before_it() -> None:
-    dialect: DialectName = "openai_chat"
-    pieces: list[dict[str, object]] = [
-        {"role": "assistant", "content": f"It is {CARD[:9]}"},
-        {"reasoning_content": "hm"},
-        {"content": f"{CARD[9:]} , he said."},
-    ]
-    events = through(dialect, output_scan().lifted(), in_chat(pieces))
-    said = "".join(d.text for each in events for d in each.deltas if d.kind == "text")
-    assert said == f"It is {CARD[:9]}{MASK} , he said."
