@@ -7,6 +7,7 @@ or within JSON. What stands in it for nobody's value stays as it is.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
+from urllib.parse import quote
 
 import msgspec
 
@@ -25,10 +26,15 @@ _NAME = re.compile(r"[^\W\d_]+(?:[ '\-][^\W\d_]+)*")
 _GROUPED = re.compile(r"[+(]*[0-9](?:[ .\-/()]{0,3}[0-9]){8,18}")
 _NO_DIGIT = re.compile("[^0-9+]")
 _BETWEEN = re.compile(r"(?<=[0-9])[ .\-]{1,2}(?=[0-9])")
-_MARKS: Final = (" ", "-", ".")
+_MARKS: Final = (" ", "-", ".", "\u00a0", "\u202f", "\u2011", "\u2013")
+"""Between groups of digits; some models write blanks and strokes at which no line ends."""
+_CODE = re.compile(r"(?=(?:\D*\d){6})[A-Z0-9]+(?:[ \-]?[A-Z0-9]+)*")
+_CODE_BETWEEN = re.compile(r"[ \-]")
 _WORDS_MAX: Final = 7
-_FOUR = re.compile("[0-9]{1,4}")
+_FOUR = re.compile("[A-Z0-9]{1,4}")
+_JOINED: Final = ("", ".", "_", "-")
 _IN_FOURS: Final = frozenset({12, 16})
+_BEGINNING_LENGTH: Final = 4
 _SIBILANTS: Final = "s\u00dfxz"
 
 
@@ -43,8 +49,9 @@ class Words:
     def __init__(self, words: Iterable[str]) -> None:
         self._words = frozenset(filter(None, words))
         self._lengths = sorted({len(word) for word in self._words}, reverse=True)
-        # What may not stand beside a word is not in it: some hundred classes take long to compile.
-        self._any = re.compile("|".join(map(re.escape, sorted(self._words))) or r"(?!)")
+        # Not whole words, nor what may not stand beside them: a thousand take long to compile.
+        beginnings = sorted({word[:_BEGINNING_LENGTH] for word in self._words})
+        self._any = re.compile("|".join(map(re.escape, beginnings)) or r"(?!)")
 
     def __repr__(self) -> str:
         return f"Words(count={len(self._words)})"
@@ -120,13 +127,39 @@ def _changed(chosen: str, value: str) -> Iterator[tuple[str, str]]:
         yield _NO_DIGIT.sub("", chosen), _NO_DIGIT.sub("", value)
         for mark in _MARKS:
             yield _BETWEEN.sub(mark, chosen), _BETWEEN.sub(mark, value)
+    elif _CODE.fullmatch(chosen):
+        yield from _grouped_anew(chosen, value)
     yield from _over_lines(chosen, value)
+    yield from _in_addresses(chosen, value)
     for mark in " -" if chosen.isdecimal() and len(chosen) in _IN_FOURS else "":
         yield mark.join(_FOUR.findall(chosen)), mark.join(_FOUR.findall(value))
     if _NAME.fullmatch(chosen):
         whose = f"{value}'" if value[-1:].lower() in _SIBILANTS else f"{value}s"
         yield f"{chosen}s", whose
         yield f"{chosen.upper()}S", whose.upper()
+
+
+def _grouped_anew(chosen: str, value: str) -> Iterator[tuple[str, str]]:
+    """Letters and digits, as an IBAN has them: in no groups, and in those of an IBAN."""
+    plain, meant = _CODE_BETWEEN.sub("", chosen), _CODE_BETWEEN.sub("", value)
+    yield plain, meant
+    yield plain.lower(), meant.lower()
+    for mark in (" ", "\u00a0", "\u202f"):
+        yield mark.join(_FOUR.findall(plain)), mark.join(_FOUR.findall(meant))
+
+
+def _in_addresses(chosen: str, value: str) -> Iterator[tuple[str, str]]:
+    """A name as a part of somebody's address, and an address as a part of a link or of Markdown."""
+    words, said = chosen.split(" "), value.split(" ")
+    if len(words) == len(said) > 1 and _NAME.fullmatch(chosen) and _NAME.fullmatch(value):
+        yield "".join(words), "".join(said)
+        for mark in _JOINED:
+            yield mark.join(words).lower(), mark.join(said).lower()
+    if "@" in chosen:
+        yield quote(chosen, safe=""), quote(value, safe="")
+        yield chosen[:1].upper() + chosen[1:], value[:1].upper() + value[1:]
+    elif "_" in chosen:
+        yield chosen.replace("_", "\\_"), value.replace("_", "\\_")
 
 
 def _over_lines(chosen: str, value: str) -> Iterator[tuple[str, str]]:

@@ -327,11 +327,52 @@ def test_values_come_back_in_json_as_any_program_writes_it(program: Callable[[st
         ("US_SSN", "078-05-1120"),
     ],
 )
-@pytest.mark.parametrize("mark", [" ", "-", "."])
+@pytest.mark.parametrize("mark", [" ", "-", ".", "\u00a0", "\u202f", "\u2011", "\u2013"])
 def test_groups_come_back_between_other_marks(label: str, value: str, mark: str) -> None:
     names = chosen((label, value))
     said = re.sub("[ -]", mark, names.replacements[value])
     assert names.restored(f"It is {said}, yes") == f"It is {re.sub('[ -]', mark, value)}, yes"
+
+
+@pytest.mark.parametrize("mark", ["", " ", "\u00a0", "\u202f"])
+def test_an_account_comes_back_in_the_groups_that_the_model_makes(mark: str) -> None:
+    """In tool calls models write an IBAN in one piece, in letters in groups of four."""
+    plain = "NO9386011117947"
+    for value in (plain, samples.grouped(plain, " "), samples.grouped(plain, "-")):
+        names = chosen(("IBAN", value))
+        (sent,) = (re.sub("[ -]", "", each) for each in names.values)
+        said, back = (samples.grouped(each, mark) for each in (sent, plain))
+        assert names.restored(f"Pay to {said}.") == f"Pay to {back}."
+        assert json.loads(names.restored(json.dumps({"iban": said}))) == {"iban": back}
+        assert names.restored(sent.lower()) == plain.lower()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda name: ".".join(name.lower().split()) + "@corp-mail.no",
+        lambda name: "/in/" + "-".join(name.lower().split()),
+        lambda name: "#" + "".join(name.split()),
+        lambda name: "_".join(name.lower().split()) + ".pdf",
+    ],
+)
+def test_a_name_comes_back_in_an_address_that_a_model_makes_of_it(
+    change: Callable[[str], str],
+) -> None:
+    names = chosen(("PERSON", "Ingrid Halvorsen"))
+    (sent,) = (each for each, value in names.values.items() if value == "Ingrid Halvorsen")
+    assert names.restored(f"See {change(sent)} .") == f"See {change('Ingrid Halvorsen')} ."
+
+
+def test_an_address_comes_back_in_a_link_and_at_the_beginning_of_a_sentence() -> None:
+    mail, user = "ingrid+post@corp-mail.no", "ingrid_halvorsen84"
+    names = chosen(("EMAIL", mail), ("USERNAME", user))
+    sent, login = names.replacements[mail], names.replacements[user]
+    link = f"https://crm.invalid/?to={sent.replace('@', '%40')}&x=1"
+    assert names.restored(link) == "https://crm.invalid/?to=ingrid%2Bpost%40corp-mail.no&x=1"
+    assert names.restored(f"{sent[0].upper()}{sent[1:]} it is.") == f"I{mail[1:]} it is."
+    marked = login.replace("_", "\\_")
+    assert names.restored(f"As {marked} here") == "As ingrid\\_halvorsen84 here"
 
 
 @pytest.mark.parametrize("address", ["Storgata 14, 0184 Oslo", "Storgata 14 B, 0184 Oslo"])
