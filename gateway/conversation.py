@@ -24,7 +24,7 @@ older functions of chats         tools of which one is called at a time, and bac
 namespaces of responses          functions of other names, and back
 built-in tools the caller runs   functions of what their calls say, and back; `computer` refused
 `function` messages              as tool results      -
-thinking blocks                  `thinking_blocks`    dropped (their signatures are foreign)
+thinking blocks                  `thinking_blocks`    unsigned to who reads it (10), else dropped
 reasoning effort, thinking       effort, budget (3)   `reasoning_effort` (3), else dropped
 what was thought, told           `display` (3)        a summary in responses, else dropped
 temperature above 1              capped, reported     -
@@ -59,6 +59,7 @@ assistant turn last (prefill)    `prefill` (3)        `prefill` (3), else refuse
 (8) Left out and reported where the target is set to, unless the caller insists on them.
 (9) OpenAI itself enforces only schemas whose objects need all of their properties and take no
     others; of any other `strict` is taken back, reported (7).
+(10) As `reasoning_content`: engines of one's own, and who has the capability of that name.
 
 Between OpenAI's own two dialects cross, too: the key, the options and the retention of a prompt
 cache, verbosity, and tiers whose price is known. Elsewhere a cache's key is left out without a
@@ -150,6 +151,11 @@ class ThinkingPart(Struct, frozen=True, tag="thinking"):
     def is_of_messages(self) -> bool:
         """Whether Anthropic's models signed or sealed it; only those may be sent it again."""
         return bool(self.signature or self.redacted) and not self.redacted.startswith(ITEM_MARK)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is no more than words, as compatible servers and engines tell it."""
+        return bool(self.text) and not self.signature and not self.redacted
 
 
 class RefusalPart(Struct, frozen=True, tag="refusal"):

@@ -24,21 +24,9 @@ from gateway.types import Target, Tier, Usage
 
 CAPABILITIES = frozenset(
     {
-        "cache_breakpoints",
-        "completions",
-        "documents",
-        "effort",
-        "embeddings",
-        "images",
-        "json_schema",
-        "max_completion_tokens",
-        "mid_system",
-        "prefill",
-        "prompt_cache",
-        "reasoning_effort",
-        "streaming",
-        "thinking",
-        "tools",
+        *("cache_breakpoints", "completions", "documents", "effort", "embeddings", "images"),
+        *("json_schema", "max_completion_tokens", "mid_system", "prefill", "prompt_cache"),
+        *("reasoning_content", "reasoning_effort", "streaming", "thinking", "tools"),
         "tools_in_responses",
     }
 )
@@ -47,6 +35,7 @@ CAPABILITIES = frozenset(
 `max_completion_tokens`: the limit's name upstream. `tools_in_responses`: chat completions take no
 function tools for this model, responses do. `embeddings`: the model makes vectors, and no answers.
 `cache_breakpoints`: OpenAI's explicit breakpoints are known.
+`reasoning_content`: in a history the model takes what it thought, as engines do, in that field.
 `prompt_cache`: a breakpoint is set in conversations whose caller set none. `effort`,
 `reasoning_effort`, `prefill` and `mid_system`: fields and shapes of one dialect that a model of the
 other may know.

@@ -54,7 +54,8 @@ RULES: Mapping[int, str] = {
     29: "Signed thinking survives a chat client unchanged, and is never shown as text",
     30: "Sealed reasoning items survive clients of other dialects",
     31: "Another vendor's signatures are stripped, tool pairs stay",
-    32: "Reasoning of compatible servers becomes a thinking block before the text",
+    32: "Reasoning of compatible servers becomes a thinking block before the text, and goes back "
+    "to engines and to who takes it",
     33: "A JSON schema crosses, by its older name (`output_format`), too, and is enforced where "
     "the target enforces such a one; an older model is asked by a tool, others are not asked",
     34: "`json_object` becomes an instruction; what nobody enforces is reported and checked",

@@ -6,6 +6,7 @@ import msgspec
 
 from gateway.conversation import (
     ERROR_MARK,
+    PART_SEAM,
     Conversation,
     DocumentPart,
     ImagePart,
@@ -64,7 +65,7 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
         )
     fields: Json = {
         "model": target.model,
-        "messages": _messages(talk, losses, at_vendor=is_vendors(target)),
+        "messages": _messages(talk, target, losses),
     }
     fields[limit_field(target)] = output_tokens_cap
     if talk.stream:
@@ -161,13 +162,13 @@ def _response_format(asked: ResponseFormat, target: Target, losses: Losses) -> J
     return {"type": "json_schema", "json_schema": named_schema(asked, strict)}
 
 
-def _messages(talk: Conversation, losses: Losses, *, at_vendor: bool) -> list[Json]:
+def _messages(talk: Conversation, target: Target, losses: Losses) -> list[Json]:
     messages: list[Json] = []
     if talk.system:
         messages.append({"role": "system", "content": _content(talk.system)})
     for turn in talk.turns:
         if turn.role == "assistant":
-            _append_assistant(messages, turn, losses, at_vendor=at_vendor)
+            _append_assistant(messages, turn, target, losses)
         elif turn.role == "system":
             messages.append({"role": "system", "content": _content(turn.parts)})
         else:
@@ -175,8 +176,9 @@ def _messages(talk: Conversation, losses: Losses, *, at_vendor: bool) -> list[Js
     return messages
 
 
-def _append_assistant(messages: list[Json], turn: Turn, losses: Losses, *, at_vendor: bool) -> None:
-    """One message; thinking is left out, because its signatures are another vendor's."""
+def _append_assistant(messages: list[Json], turn: Turn, target: Target, losses: Losses) -> None:
+    """One message, with what was thought where the target takes that."""
+    at_vendor = is_vendors(target)
     said: Iterable[Part] = (part for part in turn.parts if isinstance(part, TextPart | RefusalPart))
     if not at_vendor:
         # Compatible servers know no parts of that kind, and refuse what has one.
@@ -184,8 +186,7 @@ def _append_assistant(messages: list[Json], turn: Turn, losses: Losses, *, at_ve
     said = tuple(said)
     called = (part for part in turn.parts if isinstance(part, ToolCallPart))
     calls = [_tool_call(part, at_vendor=at_vendor) for part in called]
-    if any(isinstance(part, ThinkingPart) for part in turn.parts):
-        losses.add("messages.thinking")
+    thought = _thought(turn, target, losses)
     message: Json = {"role": "assistant"}
     if said:
         message["content"] = _content(said)
@@ -195,7 +196,23 @@ def _append_assistant(messages: list[Json], turn: Turn, losses: Losses, *, at_ve
         message["content"] = None
     if calls:
         message["tool_calls"] = calls
+    if thought:
+        message["reasoning_content"] = thought
     messages.append(message)
+
+
+def _thought(turn: Turn, target: Target, losses: Losses) -> str:
+    """What the model is told that it thought, by the name under which engines told it.
+
+    Some models refuse a call without it, and all think on from it. What is signed or sealed is
+    another vendor's.
+    """
+    thoughts = [part for part in turn.parts if isinstance(part, ThinkingPart)]
+    takes = target.in_house or "reasoning_content" in target.capabilities
+    own = [each.text for each in thoughts if takes and each.is_open]
+    if len(own) < len(thoughts):
+        losses.add("messages.thinking")
+    return PART_SEAM.join(own)
 
 
 def _tool_call(part: ToolCallPart, *, at_vendor: bool) -> Json:

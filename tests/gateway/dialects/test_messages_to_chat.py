@@ -3,12 +3,14 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
 from pydantic import ConfigDict, TypeAdapter, with_config
 
+from gateway.dialects.registry import DIALECTS
 from gateway.errors import FeatureUnsupported
-from tests.gateway.dialects.samples import exhaust, messages, to_openai
+from tests.gateway.dialects.samples import OPENAI, exhaust, messages, target, to_openai
 
 
 PARAMETERS = TypeAdapter(
@@ -122,6 +124,51 @@ def test_rule_29_thinking_of_another_vendor_is_never_shown_and_reported() -> Non
     assert body["messages"][1] == {"role": "assistant", "content": "Ho"}
     assert "secret" not in json.dumps(body)
     assert dropped == {"messages.thinking"}
+
+
+UNSIGNED = {"type": "thinking", "thinking": "Bonn, then.", "signature": ""}
+
+
+@pytest.mark.parametrize("where", ["in_house", "reasoning_content", ""])
+def test_rule_32_what_an_engine_thought_before_its_call_goes_back_to_it(where: str) -> None:
+    """Else it thinks anew at each result; DeepSeek's and Moonshot's refuse a call without it."""
+    signed = {"type": "thinking", "thinking": "secret", "signature": "s"}
+    talk = [
+        turn("user", text("x")),
+        turn("assistant", UNSIGNED, signed, CALL),
+        turn("user", result("toolu_a", "rain")),
+    ]
+    request = messages(messages=talk, tools=[TOOL])
+    chosen = msgspec.structs.replace(target(where), in_house=where == "in_house")
+    upstream = OPENAI.encode_request(request, chosen, 1000)
+    said = json.loads(upstream.body)["messages"][1]
+
+    assert said.get("reasoning_content") == ("Bonn, then." if where else None)
+    assert "secret" not in json.dumps(said)
+    assert upstream.dropped == ("messages.thinking",)
+    talk[1] = turn("assistant", UNSIGNED, CALL)
+    again = OPENAI.encode_request(messages(messages=talk, tools=[TOOL]), chosen, 1000)
+    assert again.dropped == (() if where else ("messages.thinking",))
+
+
+def test_rule_32_a_reasoning_item_without_a_seal_goes_back_to_an_engine() -> None:
+    """As Codex carries it, whose engine told of it in chunks."""
+    summary = [{"type": "summary_text", "text": "Bonn, then."}]
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    given = [
+        {"role": "user", "content": "x"},
+        {"type": "reasoning", "id": "rs_1", "summary": summary, "encrypted_content": None},
+        call,
+        {"type": "function_call_output", "call_id": "c", "output": "rain"},
+    ]
+    tools = [{"type": "function", "name": "f", "parameters": {"type": "object"}}]
+    raw = json.dumps({"model": "m", "input": given, "tools": tools}).encode()
+    request = DIALECTS["openai_responses"].decode_request(raw, "req_1")
+    body, dropped = to_openai(request, "reasoning_content")
+
+    assert body["messages"][1]["reasoning_content"] == "Bonn, then."
+    assert "messages.thinking" not in dropped
+    assert not any("reasoning" in name for name in dropped)
 
 
 def test_documents_cross_as_files_or_as_text() -> None:
