@@ -2,16 +2,19 @@
 
 Mistral's API does all of it. Nothing is left out that a caller would miss: without being asked such
 a server tells its usage, or it is estimated; an answer's limit has two names; what else goes is of
-use to one vendor only; and an id of a call is one as good as another, if call and result agree.
+use to one vendor only, as is what another model thought; and an id of a call is one as good as
+another, if call and result agree.
 """
 
 import hashlib
 import re
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import msgspec
 
 from gateway.dialects.body import join, split
-from gateway.dialects.upstream_errors import CALL_ID_CODE
+from gateway.dialects.upstream_errors import CALL_ID_CODE, THOUGHT_CODE
 from gateway.errors import GatewrightError, UpstreamRefused
 from gateway.ports import UpstreamBody
 
@@ -37,7 +40,7 @@ def mended(body: bytes, error: GatewrightError) -> UpstreamBody | None:
     if not isinstance(error, UpstreamRefused) or not error.is_callers_fault:
         return None
     fields: Fields = dict(split(body))
-    is_other = _with_short_ids if error.upstream_code == CALL_ID_CODE else _without
+    is_other = _BY_CODE.get(error.upstream_code, _without)
     return UpstreamBody(join(fields)) if is_other(fields, error) else None
 
 
@@ -100,3 +103,23 @@ def _shorten(holder: dict[str, msgspec.Raw], name: str) -> bool:
     short = hashlib.sha256(given.encode()).hexdigest()[:_ID_LENGTH]
     holder[name] = msgspec.Raw(msgspec.json.encode(short))
     return True
+
+
+def _without_thoughts(fields: Fields, _: UpstreamRefused) -> bool:
+    """Leave out of a history what its models thought; whether they told it."""
+    given = bytes(fields.get("messages", b"[]"))
+    if b'"reasoning_content' not in given:
+        return False
+    try:
+        messages = _LISTED.decode(given)
+    except msgspec.DecodeError:
+        return False
+    told = [message.pop("reasoning_content", None) for message in messages]
+    fields["messages"] = msgspec.json.encode(messages)
+    return any(each is not None for each in told)
+
+
+_BY_CODE: Final[Mapping[str, Callable[[Fields, UpstreamRefused], bool]]] = {
+    CALL_ID_CODE: _with_short_ids,
+    THOUGHT_CODE: _without_thoughts,
+}

@@ -69,6 +69,13 @@ CALL_ID_CODE = "3280"
 """Mistral's, for an id of a call that is not of nine letters and digits; engines that run its
 models say no more than the words."""
 _CALL_ID_WORDS = "must be a-z, a-z, 0-9, with a length of 9"
+THOUGHT_CODE = "unknown_reasoning_content"
+"""Ours, for what servers say in words or by a place alone: no turn of theirs has such a field."""
+_NO_THOUGHT = re.compile(
+    r"\breasoning_content\b.{0,80}(?:unsupported|not (?:permitted|allowed|supported)|unexpected)"
+    r"|unknown parameter\W{1,4}messages\S{0,16}reasoning_content\b"
+)
+_LOOKED_AT = 1_000
 
 
 class _Detail(Struct):
@@ -102,6 +109,8 @@ def decode_error(status: int, raw: bytes, retry_after_s: float | None) -> Upstre
         code = CONTEXT_CODE
     if is_mendable and _CALL_ID_WORDS in lowered:
         code = CALL_ID_CODE
+    if is_mendable and _NO_THOUGHT.search(f"{parameter} {lowered}"[:_LOOKED_AT]):
+        code = THOUGHT_CODE
     text = sanitised(message) if is_mendable else ""
     return UpstreamRefused(
         text

@@ -221,6 +221,65 @@ def test_rule_62_ids_of_calls_are_short_where_a_server_takes_no_others() -> None
     assert OPENAI.mend_request(made.body, error) is None
 
 
+def _place(*steps: str | int) -> dict[str, Any]:
+    """As FastAPI's servers tell a flaw."""
+    return {
+        "type": "extra_forbidden",
+        "loc": ["body", *steps],
+        "msg": "Extra inputs are not permitted",
+    }
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"detail": [_place("messages", 1, "assistant", "reasoning_content")]},
+        {"message": {"detail": [_place("messages", 1, "assistant", "reasoning_content")]}},
+        {
+            "error": {
+                "message": "'messages.1' : for 'role:assistant' the following must be satisfied"
+                "[('messages.1' : property 'reasoning_content' is unsupported)]",
+                "type": "invalid_request_error",
+            }
+        },
+        {
+            "error": {
+                "message": "Unknown parameter: 'messages[1].reasoning_content'.",
+                "param": "messages[1].reasoning_content",
+                "code": "unknown_parameter",
+            }
+        },
+    ],
+)
+def test_rule_62_what_another_model_thought_is_left_out_where_a_server_takes_no_thoughts(
+    told: dict[str, Any],
+) -> None:
+    """Mistral's, Groq's and OpenAI's, behind a history of an engine's that clients send back."""
+    said = {"role": "assistant", "content": "reasoning_content", "reasoning_content": "Hm."}
+    sent = {"model": "m", "messages": [{"role": "user", "content": "x"}, said]}
+    error = decode(422, told)
+    made = OPENAI.mend_request(json.dumps(sent).encode(), error)
+    assert made is not None
+    assert json.loads(made.body)["messages"][1] == {
+        "role": "assistant",
+        "content": "reasoning_content",
+    }
+    assert OPENAI.mend_request(made.body, error) is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Missing `reasoning_content` field in the assistant message at message index 2.",
+        "thinking is enabled but reasoning_content is missing in assistant tool call message",
+    ],
+)
+def test_rule_62_who_wants_a_thought_that_is_not_there_is_not_sent_less(words: str) -> None:
+    sent = {"messages": [{"role": "assistant", "content": "x", "reasoning_content": "Hm."}]}
+    error = decode(400, {"error": {"message": words, "type": "invalid_request_error"}})
+    assert OPENAI.mend_request(json.dumps(sent).encode(), error) is None
+
+
 @pytest.mark.parametrize(
     "messages",
     [
