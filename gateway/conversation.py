@@ -59,7 +59,8 @@ assistant turn last (prefill)    `prefill` (3)        `prefill` (3), else refuse
 (8) Left out and reported where the target is set to, unless the caller insists on them.
 (9) OpenAI itself enforces only schemas whose objects need all of their properties and take no
     others; of any other `strict` is taken back, reported (7).
-(10) As `reasoning_content`: engines of one's own, and who has the capability of that name.
+(10) As `reasoning_content`: engines of one's own, by its newer name `reasoning`, too, and who has
+    the capability of that name.
 
 Between OpenAI's own two dialects cross, too: the key, the options and the retention of a prompt
 cache, verbosity, and tiers whose price is known. Elsewhere a cache's key is left out without a

@@ -46,6 +46,9 @@ from gateway.types import Target
 
 
 STOPS_MAX = 4
+_THOUGHTS = ("reasoning_content", "reasoning")
+"""Where an assistant's message says what was thought. Of engines newer ones of vLLM read the second
+name only, ours either, and others the first."""
 Json = dict[str, object]
 
 
@@ -197,12 +200,12 @@ def _append_assistant(messages: list[Json], turn: Turn, target: Target, losses: 
     if calls:
         message["tool_calls"] = calls
     if thought:
-        message["reasoning_content"] = thought
+        message |= dict.fromkeys(_THOUGHTS[: 2 if target.in_house else 1], thought)
     messages.append(message)
 
 
 def _thought(turn: Turn, target: Target, losses: Losses) -> str:
-    """What the model is told that it thought, by the name under which engines told it.
+    """What the model is told that it thought.
 
     Some models refuse a call without it, and all think on from it. What is signed or sealed is
     another vendor's.

@@ -144,6 +144,7 @@ def test_rule_32_what_an_engine_thought_before_its_call_goes_back_to_it(where: s
     said = json.loads(upstream.body)["messages"][1]
 
     assert said.get("reasoning_content") == ("Bonn, then." if where else None)
+    assert said.get("reasoning") == ("Bonn, then." if where == "in_house" else None)
     assert "secret" not in json.dumps(said)
     assert upstream.dropped == ("messages.thinking",)
     talk[1] = turn("assistant", UNSIGNED, CALL)
