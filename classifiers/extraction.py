@@ -16,7 +16,7 @@ from classifiers.opaque import binary_kind, is_binary, kind_of_media
 from classifiers.parts import Part, asked, is_asking, parts_of
 from classifiers.pieces import bytes_said, pieces_of
 from classifiers.pii.decoded import CUT
-from classifiers.sealed import SEALING, has_seal, is_sealed, wrapped
+from classifiers.sealed import SEALING, SIGNED, has_seal, is_sealed, wrapped
 from classifiers.segments import ASIDE, CODES, Extraction, Segment
 from classifiers.tables import table_in, table_said, tables_in_text
 from classifiers.units import SEAM
@@ -82,7 +82,9 @@ _READABLE_PARTS = frozenset(
     text input_text output_text refusal thinking redacted_thinking tool_use tool_result
     server_tool_use web_search_tool_result search_result function_call function_call_output
     mcp_tool_use mcp_tool_result web_fetch_tool_result reasoning summary_text
-    function custom namespace web_search
+    function custom namespace web_search url_citation compaction mcp_tool_listing fallback
+    tool_search_tool_result advisor_tool_result bash_code_execution_tool_result
+    code_execution_tool_result reasoning.text reasoning.summary reasoning.encrypted
     """.split()  # noqa: SIM905 - a list literal would fill a screen.
 )
 _TEXTS = frozenset({"text", "input_text", "output_text", "summary_text", "reasoning_text"})
@@ -239,7 +241,9 @@ class _Walk:
             self.opaque_kinds.add("unknown")
         if table := table_in(mapping):
             self.add(table, role, "table")
-        may_be_sealed = kind.__class__ is str and kind in SEALING and has_seal(mapping)
+        may_be_sealed = (
+            kind in SEALING and has_seal(mapping) if kind.__class__ is str else SIGNED in mapping
+        )
         has_asides = self.is_message and not nested and ("role" in mapping or "type" in mapping)
         for key, given in mapping.items():
             begin = len(self.segments)

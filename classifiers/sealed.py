@@ -8,18 +8,27 @@ taken for sealed: text in any encoding, compressed or not, is read or counted as
 import base64
 import binascii
 import re
+from collections.abc import Mapping
 from math import exp
 from typing import Final
 
 import msgspec
 
 
-_FIELDS: Final = {
-    "thinking": "signature",
-    "redacted_thinking": "data",
-    "reasoning": "encrypted_content",
-    "encrypted_content": "encrypted_content",
+_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "thinking": ("signature",),
+    "redacted_thinking": ("data",),
+    "reasoning": ("encrypted_content",),
+    "encrypted_content": ("encrypted_content",),
+    "compaction": ("encrypted_content", "signature"),
+    "web_search_result": ("encrypted_content",),
+    "advisor_redacted_result": ("encrypted_content",),
+    "encrypted_code_execution_result": ("encrypted_stdout",),
+    "reasoning.text": ("signature",),
+    "reasoning.encrypted": ("data",),
 }
+SIGNED: Final = "thought_signature"
+"""Google's seal, which stands beside a call in an object without a type."""
 _CALL: Final = "function_call"
 SEALING: Final = frozenset({*_FIELDS, _CALL})
 """Types of content parts that may have a sealed field, or a seal inside of a field."""
@@ -49,7 +58,8 @@ def has_seal(part: dict[object, object]) -> bool:
 def is_sealed(part: dict[object, object], key: object, value: object, role: str) -> bool:
     """Whether a value of a content part is a vendor's seal and nothing else."""
     kind = part.get("type")
-    if not isinstance(kind, str) or _FIELDS.get(kind) != key or role not in _ROLES:
+    fields = _FIELDS.get(kind, ()) if isinstance(kind, str) else (SIGNED,)
+    if key not in fields or role not in _ROLES:
         return False
     return isinstance(value, str) and is_noise(value)
 
@@ -71,7 +81,7 @@ def wrapped(part: dict[object, object], key: object, value: object, role: str) -
         return value
     if kind == _CALL and key == "arguments" and role in _ROLES:
         return _unsealed_arguments(value)
-    if _FIELDS.get(kind) != key:
+    if key not in _FIELDS.get(kind, ()):
         return value
     mark = _WRAP.match(value)
     if mark is None:

@@ -28,7 +28,7 @@ _PLAIN: Final = re.compile(r"[a-z_.]{0,48}|[A-Za-z]{0,16}")
 _MARKS: Final = frozenset(
     {
         *("id", "signature", "encrypted_content", "encrypted_index", "encrypted_stdout"),
-        *("system_fingerprint", "prompt_cache_key", "obfuscation"),
+        *("system_fingerprint", "prompt_cache_key", "obfuscation", "thought_signature"),
     }
 )
 _ID_END: Final = "_id"

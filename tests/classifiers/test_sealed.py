@@ -35,12 +35,88 @@ BLOCKS: tuple[dict[str, Any], ...] = (
     {"type": "thinking", "thinking": "Hm.", "signature": seal(NOISE)},
     {"type": "redacted_thinking", "data": seal(NOISE)},
 )
+TOLD: tuple[dict[str, Any], ...] = (
+    {"type": "compaction", "content": "We spoke of rivers.", "encrypted_content": seal(NOISE)},
+    {
+        "type": "web_search_tool_result",
+        "tool_use_id": "srvtoolu_1",
+        "content": [{"type": "web_search_result", "encrypted_content": seal(NOISE)}],
+    },
+    {
+        "type": "advisor_tool_result",
+        "tool_use_id": "srvtoolu_1",
+        "content": {"type": "advisor_redacted_result", "encrypted_content": seal(NOISE)},
+    },
+    {
+        "type": "bash_code_execution_tool_result",
+        "tool_use_id": "srvtoolu_1",
+        "content": {"type": "bash_code_execution_result", "stdout": "ok", "content": []},
+    },
+    {
+        "type": "tool_search_tool_result",
+        "tool_use_id": "srvtoolu_1",
+        "content": {"type": "tool_search_tool_search_result", "tool_references": []},
+    },
+)
+"""What its vendor's own tools told, and how it summed up a conversation."""
+
+
+@pytest.mark.parametrize("block", TOLD)
+def test_what_a_vendor_did_between_is_read_and_its_seals_are_no_finding(
+    block: dict[str, Any],
+) -> None:
+    found = inspect(turn(block))
+    assert (found.data_class.name, found.complete) == ("S0", True)
+
+
+def test_what_a_summary_says_is_found() -> None:
+    said = f"Their number is {aadhaar(3)}."
+    assert inspect(turn({"type": "compaction", "content": said})).data_class.name == "S3"
 
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_sealed_reasoning_is_no_finding_and_nothing_unread(block: dict[str, Any]) -> None:
     found = inspect(turn(block))
     assert (found.data_class.name, found.complete) == ("S0", True)
+
+
+def said_in_chat(**beside: Any) -> dict[str, Any]:
+    """What an assistant's message says beside its words when it comes back."""
+    asked = {"role": "user", "content": "Go on."}
+    return {
+        "model": "auto",
+        "messages": [asked, {"role": "assistant", "content": "Well."} | beside],
+    }
+
+
+def call_sealed(data: bytes) -> dict[str, Any]:
+    function = {"name": "f", "arguments": "{}"}
+    sealed = {"google": {"thought_signature": seal(data)}}
+    return {"id": "c1", "type": "function", "function": function, "extra_content": sealed}
+
+
+@pytest.mark.parametrize("length", [100, 400, 3_000])
+def test_what_chats_carry_beside_words_and_calls_is_sealed_too(length: int) -> None:
+    """Google's signatures of calls, without which it takes no result, and what relays tell."""
+    data = random.Random(length).randbytes(length)
+    details = [
+        {"type": "reasoning.text", "text": "Hm.", "signature": seal(data)},
+        {"type": "reasoning.encrypted", "data": seal(data), "format": "google-gemini-v1"},
+    ]
+    for asked in (
+        said_in_chat(tool_calls=[call_sealed(data)]),
+        said_in_chat(reasoning_details=details),
+        said_in_chat(annotations=[{"type": "url_citation", "url_citation": {"title": "rivers"}}]),
+    ):
+        found = inspect(asked)
+        assert (found.data_class.name, found.complete) == ("S0", True), asked
+
+
+def test_what_is_hidden_in_a_signature_of_a_call_is_found() -> None:
+    hidden = b"The number is %s, and more. " % aadhaar(3).encode() * 8
+    assert inspect(said_in_chat(tool_calls=[call_sealed(hidden)])).data_class.name == "S3"
+    user = {"role": "user", "content": "x", "tool_calls": [call_sealed(NOISE)]}
+    assert inspect({"model": "auto", "messages": [user]}).data_class.name != "S0"
 
 
 def test_a_reasoning_item_is_sealed_too() -> None:
