@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
 from typing import Final
 
 import msgspec
@@ -62,12 +62,12 @@ class Extraction(msgspec.Struct, frozen=True):
 
     def said_in_blocks(self) -> Iterator[list[str]]:
         """Of each message that has several blocks, what each of them says."""
-        first = 0
-        for end in [*self.parts[1:], len(self.segments)] if len(self.blocks) > 1 else ():
-            inside = [self.said(*block) for block in self.blocks if first <= block[0] < end]
-            first = end
-            if len(inside) > 1:
-                yield inside
+        if len(self.blocks) < 2:  # noqa: PLR2004 - alone, a block has no other.
+            return
+        for _, inside in groupby(self.blocks, lambda block: bisect_right(self.parts, block[0])):
+            blocks = [*inside]
+            if len(blocks) > 1:
+                yield [self.said(*block) for block in blocks]
 
     def starts(self) -> list[int]:
         """Offset of each segment in the joined text."""

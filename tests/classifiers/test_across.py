@@ -2,13 +2,16 @@
 
 import json
 import random
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from classifiers.across import WINDOWS_MAX, edges_in, edges_of, labels_across, windows
+from classifiers.extraction import extract
 from classifiers.inspection import InspectionResult, in_all, inspect, see
 from classifiers.parts import parts_of
 from classifiers.pii.detect import find
@@ -281,6 +284,25 @@ def test_results_of_digits_that_are_no_number_are_nothing(message: dict[str, Any
 
 def test_a_card_in_one_result_is_counted_once() -> None:
     assert asked(results(f"card {CARD}", "4111")).counts == {"CREDIT_CARD": 1}
+
+
+class Walked(tuple[tuple[int, int], ...]):
+    """Counts how often somebody goes through it."""
+
+    __slots__ = ()
+    times: ClassVar[list[int]] = []
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        self.times.append(1)
+        return super().__iter__()
+
+
+def test_no_message_looks_through_the_results_of_all_others() -> None:
+    told = extract({"messages": [results("Well.", "So.")] * 50})
+    told = structs.replace(told, blocks=Walked(told.blocks))
+
+    assert len([*told.said_in_blocks()]) == 50
+    assert len(Walked.times) == 1
 
 
 def test_results_of_one_message_are_tried_within_bounds_too() -> None:
