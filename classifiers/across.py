@@ -28,6 +28,10 @@ _HEAD = re.compile(rf"\D{{0,40}}(?<![\w.])({_RUN})(?!\w)")
 _TAIL = re.compile(rf"(?<![\w.])({_RUN})(?!\w)\D{{0,40}}\Z")
 _APART_MAX: Final = 4
 """At most so many messages may stand between two pieces."""
+_SMALL: Final = 2
+_SHORT: Final = 5
+"""A message of so few digits and nothing else is a score, a year or a count as well."""
+_LEAST_GROUPS: Final = 4
 WINDOWS_MAX: Final = 1_000
 
 
@@ -67,19 +71,46 @@ def windows(edges: Sequence[tuple[int, Edges]]) -> Iterator[Window]:
     """
     by_role: dict[str, list[tuple[int, Edges]]] = {}
     for place, each in edges:
-        before = by_role.setdefault(each.role, [])
-        places: tuple[int, ...] = (place,)
-        inner = 0
-        for at, other in reversed(before):
-            if not each.head or places[0] - at > _APART_MAX + 1:
-                break
-            places = (at, *places)
-            if other.tail and other.tail + inner + each.head >= LEAST_DIGITS:
+        by_role.setdefault(each.role, []).append((place, each))
+    for said in by_role.values():
+        for last in range(1, len(said)):
+            yield from _ending(said, last)
+
+
+def _ending(said: Sequence[tuple[int, Edges]], last: int) -> Iterator[Window]:
+    """The windows of messages of one role whose number ends in one of them."""
+    place, each = said[last]
+    places: tuple[int, ...] = (place,)
+    inner, longest, is_bare = 0, each.head, each.is_all
+    for first in range(last - 1, -1, -1):
+        at, other = said[first]
+        if not each.head or places[0] - at > _APART_MAX + 1:
+            return
+        places = (at, *places)
+        longest, is_bare = max(longest, other.tail), is_bare and other.is_all
+        if other.tail and other.tail + inner + each.head >= LEAST_DIGITS:
+            is_row = is_bare and longest <= _SHORT
+            if not is_row or not _says_nothing(said, first, last, longest):
                 yield Window(places)
-            inner += other.tail
-            if not other.is_all or inner >= MOST_DIGITS - 1:
-                break
-        before.append((place, each))
+        inner += other.tail
+        if not other.is_all or inner >= MOST_DIGITS - 1:
+            return
+
+
+def _says_nothing(said: Sequence[tuple[int, Edges]], first: int, last: int, longest: int) -> bool:
+    """Whether messages of few digits each are no number, though of ten one has a check digit.
+
+    So are scores by which a model is shown how to judge, and what tools counted: digits and pairs
+    of them, fewer than four groups, and some out of a longer row.
+    """
+    if longest <= _SMALL or last - first + 1 < _LEAST_GROUPS:
+        return True
+    beside = [(said[first], said[first - 1])] if first else []
+    beside += [(said[last], said[last + 1])] if last + 1 < len(said) else []
+    return any(
+        each.is_all and each.head <= _SHORT and abs(at - place) <= _APART_MAX + 1
+        for (at, _), (place, each) in beside
+    )
 
 
 def edges_in(text: str) -> str:

@@ -92,10 +92,18 @@ def test_a_number_is_found_in_the_messages_that_hold_it_together(name: str) -> N
         [user(CARD[:8]), user(CARD[8:])],
         [user(f"my card is 1111 {FIRST}"), user(LAST)],
         [user("What is 17 * 3?"), assistant("51"), user("And 51 * 9?"), assistant("459")],
+        # Scores, counts and years are messages of few digits, too, and one row in ten fits.
+        [each for digit in CARD for each in (user("How good is it?"), assistant(digit))],
+        [assistant(CARD[at : at + 2]) for at in range(0, 16, 2)],
+        [user(AADHAAR[at : at + 4]) for at in range(0, 12, 4)],
+        [*map(user, GROUPS), user("1450")],
+        [user("12"), *map(user, GROUPS)],
+        [user(str(score % 5 + 1)) for score in range(4 * WINDOWS_MAX)],
     ],
 )
 def test_digits_that_are_no_number_together_are_nothing(messages: list[dict[str, Any]]) -> None:
-    assert inspect({"messages": messages}).counts == {}
+    result = inspect({"messages": messages})
+    assert (result.counts, result.complete) == ({}, True)
 
 
 SIBLINGS: dict[str, str] = {
@@ -151,9 +159,10 @@ def test_values_beside_each_other_under_other_names_are_several(text: str) -> No
 
 
 def test_of_messages_of_digits_no_more_are_tried_than_is_bounded() -> None:
-    told = [user("4")] * 4 * WINDOWS_MAX
+    told = [user("4111 11")] * WINDOWS_MAX
     assert asked(*told).reasons == ("too-many-candidates",)
-    edges = [(at, each) for at in range(100) if (each := edges_of("user", "4")) is not None]
+    edges = [(at, each) for at in range(100) if (each := edges_of("user", "41 1111")) is not None]
+    assert len([*windows(edges)]) > 100
     assert all(len(window.places) <= 19 for window in windows(edges))
 
 
@@ -276,6 +285,9 @@ def test_so_is_one_in_two_results_of_one_message(message: dict[str, Any], member
         results("From 2021", "2022 2023"),
         results(FIRST, *["Well."] * 5, LAST),
         results("7", "12", "1024"),
+        results(*CARD),
+        results(*GROUPS, "1450"),
+        results(*(AADHAAR[at : at + 4] for at in range(0, 12, 4))),
     ],
 )
 def test_results_of_digits_that_are_no_number_are_nothing(message: dict[str, Any]) -> None:
@@ -306,7 +318,7 @@ def test_no_message_looks_through_the_results_of_all_others() -> None:
 
 
 def test_results_of_one_message_are_tried_within_bounds_too() -> None:
-    assert asked(results(*["4"] * 4 * WINDOWS_MAX)).reasons == ("too-many-candidates",)
+    assert asked(results(*["4111 11"] * WINDOWS_MAX)).reasons == ("too-many-candidates",)
 
 
 DOCUMENT = {"type": "text", "media_type": "text/plain", "data": "Well."}
