@@ -1,6 +1,6 @@
 """Numbers of which one message holds the beginning and a later one of the same role the rest.
 
-So may blocks of one message that are no texts: what two tools gave back is two texts.
+So may blocks of one message: what two tools gave back is two texts, and what is said beside them.
 
 People send a number in pieces, and so does who hopes that nobody puts them together. Messages are
 not read as one text: only the digits that end the one and begin the other are held against the

@@ -220,9 +220,9 @@ class _Walk:
             if not _is_text_part(item):
                 self.end_chain(chain)
                 chain = []
-                if self.is_message and depth == _BLOCKS_DEPTH and begin < len(self.segments):
-                    self.blocks.append((begin, len(self.segments)))
+                self.end_block(begin, depth, goes_on=False)
                 continue
+            self.end_block(begin, depth, goes_on=bool(chain))
             text = item["text"]
             chain += [
                 at for at in range(begin, len(self.segments)) if self.segments[at].text is text
@@ -232,6 +232,12 @@ class _Walk:
     def end_chain(self, chain: list[int]) -> None:
         if len(chain) > 1:
             self.chains.append(tuple(chain))
+
+    def end_block(self, begin: int, depth: int, *, goes_on: bool) -> None:
+        """Note what one part of a message's content said; texts that follow each other are one."""
+        if self.is_message and depth == _BLOCKS_DEPTH and begin < len(self.segments):
+            first = self.blocks.pop()[0] if goes_on else begin
+            self.blocks.append((first, len(self.segments)))
 
     def mapping(self, mapping: dict[object, object], role: str, depth: int, nested: int) -> None:
         kind = mapping.get("type")

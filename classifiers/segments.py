@@ -46,7 +46,7 @@ class Extraction(msgspec.Struct, frozen=True):
     chains: tuple[tuple[int, ...], ...] = ()
     """Segments that are the texts of parts which follow each other in one message."""
     blocks: tuple[tuple[int, int], ...] = ()
-    """First and last segment but one of what a message holds beside texts: results of tools."""
+    """First segment, and the one behind the last, of texts and results of tools in one message."""
 
     def __repr__(self) -> str:
         return f"Extraction(segments={len(self.segments)}, reasons={self.reasons})"

@@ -245,6 +245,10 @@ def turn(kind: str, **members: Any) -> dict[str, Any]:
     return assistant([{"type": "text", "text": "So."}, {"type": kind, **members}])
 
 
+def text_part(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
 def results(*said: Any) -> dict[str, Any]:
     return user(
         [
@@ -263,10 +267,14 @@ def results(*said: Any) -> dict[str, Any]:
         results("Well.", FIRST, [{"type": "text", "text": LAST}]),
         results(*GROUPS),
         results(f"card {FIRST}", "Nothing here.", LAST),
+        user([text_part(f"my card is {FIRST}"), *results("Well.")["content"], text_part(LAST)]),
+        user([*results(f"card {FIRST}")["content"], *map(text_part, GROUPS[2:])]),
+        user([text_part(FIRST), *results(LAST)["content"]]),
+        assistant([text_part(f"card {FIRST}"), {"type": "tool_use", "input": {"rest": LAST}}]),
     ],
 )
 @pytest.mark.parametrize("member", ["messages", "input"])
-def test_so_is_one_in_two_results_of_one_message(message: dict[str, Any], member: str) -> None:
+def test_so_is_one_in_two_blocks_of_one_message(message: dict[str, Any], member: str) -> None:
     document = {"model": "m", member: [user("Go on."), message]}
     result = inspect(document)
 
@@ -285,6 +293,7 @@ def test_so_is_one_in_two_results_of_one_message(message: dict[str, Any], member
         results("From 2021", "2022 2023"),
         results(FIRST, *["Well."] * 5, LAST),
         results("7", "12", "1024"),
+        user([text_part(f"There were {FIRST}"), *results(f"{LAST} came")["content"]]),
         results(*CARD),
         results(*GROUPS, "1450"),
         results(*(AADHAAR[at : at + 4] for at in range(0, 12, 4))),
@@ -292,6 +301,11 @@ def test_so_is_one_in_two_results_of_one_message(message: dict[str, Any], member
 )
 def test_results_of_digits_that_are_no_number_are_nothing(message: dict[str, Any]) -> None:
     assert asked(message).counts == {}
+
+
+def test_a_card_in_texts_beside_a_result_is_counted_once() -> None:
+    parts = [text_part(f"card {FIRST}"), text_part(LAST), *results("4111")["content"]]
+    assert asked(user(parts)).counts == {"CREDIT_CARD": 1}
 
 
 def test_a_card_in_one_result_is_counted_once() -> None:
