@@ -8,12 +8,13 @@ held against the rules for its length. The nearest context word decides between 
 
 import re
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from msgspec import Struct
 
 from classifiers.pii import validators
 from classifiers.pii.labels import data_class_of
+from classifiers.pii.rows import is_stretch
 
 
 # At most 41 digits with at most three separators between two: a bounded read per candidate.
@@ -223,6 +224,7 @@ def judge(
         return
     doubt = _nearest(before, _OTHER_WORDS)
     named_after = _PHONE_AFTER.match(after) is not None
+    is_rest = before[-2:-1].isdigit() and before[-1] in " .-/()\t"
     near: dict[tuple[str, ...], int] = {}
     near_phone = max(_nearest(before, _PHONE_WORDS), 0 if named_after else -1)
     for first, last in _windows(groups):
@@ -233,7 +235,8 @@ def judge(
         if not _LEAST <= sum(shape) <= _MOST:
             yield None
             continue
-        found = _best(run[start:end], shape, before, doubt, near)
+        torn = partial(is_stretch, run, groups, first, last, is_rest=is_rest)
+        found = _best(run[start:end], shape, before, doubt, near, torn)
         phone = _phone(run[:end], groups[first][0], shape, near_phone, doubt)
         best = max((found, phone), key=_rank)
         if best is None:
@@ -266,8 +269,12 @@ def _best(
     before: str,
     doubt: int,
     known: dict[tuple[str, ...], int],
+    is_torn: Callable[[], bool],
 ) -> tuple[str, float] | None:
-    """The likeliest rule; `known` remembers where words stand, the same for a run's windows."""
+    """The likeliest rule; `known` remembers where words stand, the same for a run's windows.
+
+    What `is_torn` out of a row of numbers needs a word.
+    """
     digits = text if len(shape) == 1 else "".join(filter(str.isdigit, text))
     best: tuple[str, float] | None = None
     for rule, alone in _by_shape(shape):
@@ -281,7 +288,9 @@ def _best(
             score = alone - (_DOUBT if doubt >= 0 and alone < 0.85 else 0.0)
         if score < 0.5 or (best and score <= best[1]):
             continue
-        if rule.accepts is None or rule.accepts(digits):
+        if rule.accepts is not None and not rule.accepts(digits):
+            continue
+        if near > doubt or not is_torn():
             best = rule.label, score
     return best
 

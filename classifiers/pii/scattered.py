@@ -6,7 +6,7 @@ them: a card is not looked for in every row of small numbers.
 
 import re
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final
 
 from classifiers.pii import validators
@@ -72,6 +72,11 @@ _CONTINUED = re.compile(
     r"=\r?\n|\\\r?\n|-\r?\n|[ \t]*\r?\n[ \t>]*|[\"'`]\s{0,3}[+.&,|]{0,2}\s{0,3}[\"'`]"
 )
 """Between two parts of one number, wherever it was broken: a line that goes on, or two strings."""
+_FRACTION = re.compile(r"(?<![0-9.])[0-9]{1,3}\.\Z")
+_POINT = re.compile(r"\.[0-9]")
+_CELL_MARKS: Final = ";,\t|"
+_ROW_ENDS = re.compile(r"([;,\t|])[0-9]{1,16}[ ]?\r?\n[0-9]{1,16}(?=\1)")
+_ROWS_LENGTH: Final = 400
 _YEAR = re.compile("(?:19|20)[0-9]{2}")
 _LEAST_CARD, _AADHAAR_LENGTH = 13, 12
 
@@ -154,7 +159,20 @@ def _goes_on(text: str, groups: list[tuple[int, int]], at: int) -> bool:
     if (at and _is_continued(text, groups, at - 1)) or _is_continued(text, groups, at + 1):
         return False  # In a column each line ends so.
     digits = "".join(text[a:b] for a, b in groups[at : at + 2])
-    return len(digits) >= _LEAST_CARD and validators.card(digits)
+    if len(digits) < _LEAST_CARD or not validators.card(digits):
+        return False
+    return not _are_cells(text, groups[at][0], groups[at + 1][1])
+
+
+def _are_cells(text: str, start: int, end: int) -> bool:
+    """Whether two groups are numbers with a point, or the ends of two rows among more of them."""
+    if _FRACTION.search(text, max(0, start - 5), start) or _POINT.match(text, end):
+        return True
+    mark = text[start - 1 : start]
+    if not mark or mark not in _CELL_MARKS or text[end : end + 1] != mark:
+        return False
+    around = text[max(0, start - _ROWS_LENGTH) : end + _ROWS_LENGTH]
+    return len([*islice(_ROW_ENDS.finditer(around), 2)]) > 1
 
 
 def _is_continued(text: str, groups: list[tuple[int, int]], at: int) -> bool:
