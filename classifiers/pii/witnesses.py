@@ -8,6 +8,7 @@ what a password is called there is known.
 """
 
 import re
+import string
 from typing import Final
 
 from classifiers.pii.everyday import is_everyday
@@ -80,6 +81,7 @@ _NEAR: Final = {
 }
 _CALLED_WITHIN: Final = frozenset({"BANK_ACCOUNT", "MRN", "PASSPORT", "NATIONAL_ID", "EMPLOYEE_ID"})
 """What is found with the word for it: "ID number 987654321"."""
+_OF_DIGITS: Final = _CALLED_WITHIN | {"PHONE", "DRIVER_LICENSE"}
 _BY_ITS_FORM: Final = re.compile(r"\(?\+|\([0-9]|0[0-9]{1,4}[ /\-][0-9 \-]{5}")
 """How numbers of telephones begin that say themselves what they are."""
 OF_PERSONS: Final = {
@@ -87,6 +89,46 @@ OF_PERSONS: Final = {
     "DOB": re.compile(r"[\-./ ]?[0-9A-Za-z]"),
 }
 """As numbers of telephones and days are written; beside a name such a one is somebody's."""
+# Orders, invoices, receipts, tickets, goods, sums: in scripts where nothing else tells them apart.
+_OTHERWISE: Final = re.compile(
+    r"(?:"
+    r"\u0906\u0926\u0947\u0936|\u0911\u0930\u094d\u0921\u0930|"
+    r"\u091a\u093e\u0932\u093e\u0928|\u0907\u0928\u0935\u0949\u0907\u0938|"
+    r"\u092c\u093f\u0932|\u0930\u0938\u0940\u0926|\u091f\u093f\u0915\u091f|"
+    r"\u0917\u094d\u0930\u093e\u0939\u0915|\u092e\u0926\b|"
+    r"\u0909\u0924\u094d\u092a\u093e\u0926|\u0915\u0941\u0932|\u0930\u093e\u0936\u093f|"
+    r"\u091c\u0928\u0938\u0902\u0916\u094d\u092f\u093e|"
+    r"\u092e\u093e\u0924\u094d\u0930\u093e|\u0938\u0902\u0926\u0930\u094d\u092d|"
+    r"\u6ce8\u6587|\u8acb\u6c42\u66f8|\u4f1d\u7968|\u554f\u3044\u5408\u308f\u305b|"
+    r"\u5546\u54c1|\u5408\u8a08|\u91d1\u984d|\u6570\u91cf|\u30c1\u30b1\u30c3\u30c8|"
+    r"\u8ffd\u8de1|\u54c1\u756a|\u578b\u756a|"
+    r"\u8ba2\u5355|\u8a02\u55ae|\u53d1\u7968|\u767c\u7968|\u5feb\u9012|\u8fd0\u5355|"
+    r"\u5355\u53f7|\u55ae\u865f|\u5408\u8ba1|\u603b\u8ba1|\u91d1\u989d|\u6570\u91cf|"
+    r"\u5ba2\u6237\u7f16\u53f7|\u8d27\u53f7|\u4eba\u53e3|"
+    r"\uc8fc\ubb38|\uc1a1\uc7a5|\uc0c1\ud488|\ud569\uacc4|\uae08\uc561|\uc218\ub7c9|"
+    r"\uc601\uc218\uc99d|\uccad\uad6c\uc11c|\ud2f0\ucf13|"
+    r"\u0437\u0430\u043a\u0430\u0437|\u043d\u0430\u043a\u043b\u0430\u0434\u043d|"
+    r"\u0430\u0440\u0442\u0438\u043a\u0443\u043b|\u0442\u0440\u0435\u043a|"
+    r"\u0437\u0430\u044f\u0432\u043a|\u043d\u0430\u0441\u0435\u043b\u0435\u043d\u0438|"
+    r"\u0441\u0443\u043c\u043c|\u0431\u0438\u043b\u0435\u0442|"
+    r"\u043a\u0432\u0438\u0442\u0430\u043d\u0446|"
+    r"\u0627\u0644\u0637\u0644\u0628|\u0627\u0644\u0641\u0627\u062a\u0648\u0631\u0629|"
+    r"\u0627\u0644\u0634\u062d\u0646\u0629|\u0627\u0644\u062a\u0630\u0643\u0631\u0629|"
+    r"\u0627\u0644\u0645\u0646\u062a\u062c|\u0627\u0644\u0645\u0628\u0644\u063a|"
+    r"\u0627\u0644\u0633\u0643\u0627\u0646|\u0627\u0644\u0625\u064a\u0635\u0627\u0644|"
+    r"\u0441\u0447[\u0435\u0451]\u0442(?= ?\u2116)|\u767b\u9332\u756a\u53f7(?=\W{0,3}T)"
+    r")([^0-9\n]{0,16})\Z",
+    re.IGNORECASE,
+)
+_OWN_WORD: Final = re.compile(
+    r"account|\u0905\u0915\u093e\u0909\u0902\u091f|\u0916\u093e\u0924|\u092c\u0948\u0902\u0915|\u092a\u093e\u0938\u092a\u094b\u0930\u094d\u091f|\u0906\u0927\u093e\u0930"
+    r"|\u53e3\u5ea7|\u65c5\u5238|\u514d\u8a31|\u8d26\u53f7|\u8d26\u6237|\u8cec\u865f|\u62a4\u7167|\u8eab\u4efd|\uacc4\uc88c|\uc5ec\uad8c"
+    r"|\u0441\u0447\u0435\u0442\u0430|\u043f\u0430\u0441\u043f\u043e\u0440\u0442|\u062d\u0633\u0627\u0628|\u062c\u0648\u0627\u0632|\u0647\u0648\u064a\u0629",
+    re.IGNORECASE,
+)
+"""What such a number may be called all the same: "the order's account"."""
+_LONGEST_OTHERWISE: Final = 13
+_LETTERS: Final = string.ascii_letters
 _LICENCE_DIGITS_MIN: Final = 3
 _NOT_IN_ADDRESSES: Final = re.compile(r"[\[\]{}<>=_\\;|$`]|[A-Za-z_]\(|^[a-z]+:$")
 _BESIDE_CODE: Final = frozenset("[]{}()<>=_\\$`")
@@ -142,7 +184,7 @@ def speaks_for(text: str, label: str, start: int, end: int) -> bool:
     if label == "DRIVER_LICENSE" and sum(map(str.isdigit, said)) < _LICENCE_DIGITS_MIN:
         return False
     if _is_other_script(before + said + after):
-        return True
+        return label not in _OF_DIGITS or not _is_called_otherwise(before, said)
     if label == "ADDRESS":
         return _is_place(said, before, after)
     if near is None or (label == "PHONE" and _BY_ITS_FORM.match(said) is not None):
@@ -158,6 +200,14 @@ def may_be_of_person(text: str, label: str, start: int, end: int) -> bool:
     if form is None or form.match(text, start, end) is None:
         return False
     return label != "DOB" or _TODAY.search(text[max(0, start - _BEFORE) : start]) is None
+
+
+def _is_called_otherwise(before: str, said: str) -> bool:
+    """Whether a number stands behind a word for what has nothing to do with anybody."""
+    if sum(map(str.isdigit, said)) > _LONGEST_OTHERWISE:
+        return False
+    called = _OTHERWISE.search(before + said[: len(said) - len(said.lstrip(_LETTERS))])
+    return called is not None and _OWN_WORD.search(called[1]) is None
 
 
 def _is_other_script(text: str) -> bool:

@@ -155,3 +155,62 @@ def test_what_is_soft_is_put_in_its_place_in_linear_time() -> None:
     assert len(with_soft([], "Mr X " * 100)) == len([*soft_findings("Mr X " * 100)]) == 100
     small, large = work("Mr X " * 100), work("Mr X " * 800)
     assert large <= 8.5 * small
+
+
+INVOICES: dict[str, str] = {
+    "Hindi": (
+        "\u0917\u094d\u0930\u093e\u0939\u0915 \u0938\u0902\u0916\u094d\u092f"
+        "\u093e 30746219\n"
+        "\u091a\u093e\u0932\u093e\u0928 \u0938\u0902\u0916\u094d\u092f\u093e 5504256166\n"
+        "\u0906\u0926\u0947\u0936 \u0938\u0902\u0916\u094d\u092f\u093e 446458421589\n"
+        "\u0930\u0938\u0940\u0926 \u0938\u0902\u0916\u094d\u092f\u093e 8120943755\n"
+        "\u0907\u0928\u0935\u0949\u0907\u0938 \u0928\u0902\u092c\u0930 71204481\n"
+        "\u0915\u0941\u0932 \u0930\u093e\u0936\u093f 55120\n"
+    ),
+    "Japanese": (
+        "\u4f1d\u7968\u756a\u53f7 813137193151\n"
+        "\u767b\u9332\u756a\u53f7 T7916232285182\n"
+        "\u5546\u54c1\u30b3\u30fc\u30c9 40718823\n"
+        "\u6ce8\u6587\u756a\u53f7 813137193151\n"
+        "\u5408\u8a08 878120 \u5186\n"
+    ),
+    "Russian": (
+        "\u041d\u043e\u043c\u0435\u0440 \u0437\u0430\u043a\u0430\u0437\u0430 446458421\n"
+        "\u0421\u0447\u0451\u0442 \u2116 81204455 \u043e\u0442 12.11.2026\n"
+        "\u0410\u0440\u0442\u0438\u043a\u0443\u043b 30746219\n"
+        "\u041d\u043e\u043c\u0435\u0440 \u0437\u0430\u044f\u0432\u043a\u0438 5504256166\n"
+    ),
+    "Chinese": (
+        "\u53d1\u7968\u53f7\u7801 30746219\n"
+        "\u8ba2\u5355\u53f7 813137193151\n"
+        "\u5feb\u9012\u5355\u53f7 446458421583\n"
+        "\u5ba2\u6237\u7f16\u53f7 81204455\n"
+    ),
+    "Korean": (
+        "\uc8fc\ubb38\ubc88\ud638 5504256166\n"
+        "\uc1a1\uc7a5\ubc88\ud638 813137193151\n"
+        "\uc0c1\ud488\ucf54\ub4dc 81204455\n"
+    ),
+    "Arabic": (
+        "\u0631\u0642\u0645 \u0627\u0644\u0637\u0644\u0628 5504256166\n"
+        "\u0631\u0642\u0645 \u0627\u0644\u0641\u0627\u062a\u0648\u0631\u0629 81204455\n"
+        "\u0631\u0642\u0645 \u0627\u0644\u0634\u062d\u0646\u0629 813137193151\n"
+    ),
+}
+"""Lines of invoices and orders, as words for numbers and the numbers behind them."""
+
+
+@pytest.mark.parametrize("language", INVOICES)
+def test_numbers_of_invoices_and_orders_are_nobodys_account_in_other_scripts(language: str) -> None:
+    lines = INVOICES[language].splitlines()
+    for text in (INVOICES[language], *lines, "\n".join(reversed(lines))):
+        found = {f.label for f in SCANNER.scan(text).findings}
+        assert max(map(data_class_of, found), default=DataClass.S0) < DataClass.S3, found
+
+
+def test_a_customer_s_account_is_one_all_the_same() -> None:
+    text = (
+        "\u0917\u094d\u0930\u093e\u0939\u0915 \u0915\u093e \u0916\u093e\u0924\u093e "
+        "\u0938\u0902\u0916\u094d\u092f\u093e 446458421589"
+    )
+    assert "BANK_ACCOUNT" in {finding.label for finding in SCANNER.scan(text).findings}
