@@ -140,6 +140,15 @@ PATTERNS: tuple[Rule, ...] = (
         _has_digits(2),
     ),
     Rule(
+        "US_SSN",
+        "ssn-without-nought",
+        # Spreadsheets and JSON take the first nought of a number away.
+        r"(?i)(?:(?:^|[^i])ssn|social[ _\-]?security)" + _FILL + r"([0-9]{8})(?:[^0-9A-Za-z]|$)",
+        0.75,
+        validators.ssn_without_nought,
+        gate=r"(?i)(?:ssn|social[ _\-]?security)" + _FILL + "[0-9]",
+    ),
+    Rule(
         "IN_GSTIN",
         "gstin",
         _apart(r"(?i:[0-9]{2}[A-Z]{5}[0-9]{4}[A-Z][0-9A-Z]Z[0-9A-Z])"),

@@ -34,6 +34,7 @@ _NO_SECRETS = (
     "commit", "sha", "md5", "hash", "digest", "checksum", "etag", "rev", "trace", "span", "request",
     "uuid", "guid", "build", "image", "nonce", "correlation", "integrity", "fingerprint", "version",
     "color", "colour", "order", "invoice", "sku", "serial", "isbn", "http", "file", "path", "tag",
+    "tracking",
 )  # fmt: skip
 _LONG_VALUE = r"[A-Za-z0-9][A-Za-z0-9_\-+/=.~$!@#%^&*]{9,150}"
 _PREFIXED_GATE = (

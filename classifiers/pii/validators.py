@@ -120,6 +120,11 @@ def us_ssn(digits: str) -> bool:
     return area not in {0, 666} and area < 900 and digits[3:5] != "00" and digits[5:] != "0000"
 
 
+def ssn_without_nought(digits: str) -> bool:
+    """The same of what programs make of it that take it for a number; a day is none."""
+    return us_ssn(f"0{digits}") and not digits.startswith(("19", "20"))
+
+
 def us_itin(digits: str) -> bool:
     return (
         len(digits) == 9

@@ -65,6 +65,8 @@ WRITTEN = {
         f'{{"socialSecurityNumber": "{BARE_SSN}"}}',
         f'{{"social-security-number": "{BARE_SSN}"}}',
         f"SS# {BARE_SSN}",
+        '{"userSsn": 78051120}',
+        "name,ssn,age\nx,78051120,44",
         f"Social: {BARE_SSN}",
         f"SSN {SSN[:7]}**{SSN[7:]}**",
         f"SSN **{SSN[:3]}**-{SSN[4:]}",
@@ -128,6 +130,9 @@ def test_a_value_is_found_as_it_is_written(label: str, text: str) -> None:
         "https://shop.io/?q=20123&size=20px&page=2045",
         f"{LINE[:9]}{(int(LINE[9]) + 1) % 10}{LINE[10:]}",
         "date of birth_date: unknown",
+        "ISSN 03178471 and ISSN: 78051120",
+        "ssn: 19840524",
+        "Tracking: 1Z4F8B2A6997532481",
     ],
 )
 def test_what_only_looks_alike_is_left_alone(text: str) -> None:
