@@ -65,7 +65,7 @@ _ANYWHERE: tuple[Source, ...] = (_KEYS, *_RULES, *(d for d in DISGUISES if d.is_
 _IN_RUNS = tuple(source for source in _ANYWHERE if _COUNTS.search(_trigger(source)))
 _SETS: tuple[tuple[str, tuple[Source, ...]], ...] = (
     ("", tuple(source for source in _ANYWHERE if source not in _IN_RUNS)),
-    (r"[A-Za-z0-9_\-+/=.~]{9}", _IN_RUNS),
+    (r"[A-Za-z0-9_\-+/=.~$!@#%^&*<]{9}", _IN_RUNS),
     (r"[!-~]{15}", _IN_TOKENS),
     (r"(?s)[0-9].{0,8}[0-9]", _WITH_DIGITS),
 )

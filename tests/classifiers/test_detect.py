@@ -292,3 +292,15 @@ def test_a_finding_shows_no_value() -> None:
     text = json.dumps({"note": "mail jane@corp.io"})
     assert "jane" not in repr(find(text))
     assert isinstance(find(text)[0], Finding)
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("cfg = q7$Rk2!v9@Wd4#z8%Lp3", "SECRET"),
+        ("AB1234<<<1D<<8001014<2501017<<<", "PASSPORT"),
+    ],
+)
+def test_no_rule_waits_for_a_longer_word_than_it_reads(text: str, label: str) -> None:
+    """Rules that count characters are asked of texts with nine in a row that any of them reads."""
+    assert [f.label for f in find(text)] == [label]
