@@ -55,6 +55,7 @@ def test_a_generated_gstin_is_accepted_and_its_neighbour_is_not(seed: int) -> No
         (validators.us_ssn, "078051120", "666051120"),
         (validators.us_ssn, "899991234", "900991234"),
         (validators.us_ssn, "001010001", "001000001"),
+        (validators.ssn_without_nought, "78051120", "19840524"),
         (validators.us_itin, "900701234", "900931234"),
         (validators.aba_routing, "011000015", "011000016"),
         (validators.npi, "1234567893", "1234567894"),
@@ -127,8 +128,9 @@ def test_letters_in_an_account_of_a_country_of_digits_are_no_iban(account: str) 
 def test_no_validator_raises_on_any_text(text: str) -> None:
     for accepts in (
         *(validators.luhn, validators.verhoeff, validators.card, validators.aadhaar),
-        *(validators.us_ssn, validators.us_itin, validators.nhs, validators.aba_routing),
-        *(validators.npi, validators.ca_sin, validators.cpf, validators.iban, validators.pan),
+        *(validators.us_ssn, validators.ssn_without_nought, validators.us_itin, validators.nhs),
+        *(validators.aba_routing, validators.npi, validators.ca_sin, validators.cpf),
+        *(validators.iban, validators.pan),
         *(validators.gstin, validators.bitcoin, validators.public_ip, validators.ipv6),
         *(validators.jwt_header, validators.machine_readable, validators.padded_card),
     ):
