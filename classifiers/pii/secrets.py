@@ -145,9 +145,15 @@ def _unpronounceable(text: str) -> bool:
     return sum(char in "aeiou" for char in text.lower()) < len(text) * 0.27
 
 
+_PERCENT = re.compile("%[0-9A-Fa-f]{2}")
+
+
 def assigned_secret(text: str) -> bool:
-    """A value that somebody assigned to a name that nobody listed: random, and not short."""
-    body = text.strip("=_-./+")
+    """A value that somebody assigned to a name that nobody listed: random, and not short.
+
+    What percents stand for is read elsewhere; here they part words of a path.
+    """
+    body = _PERCENT.sub("/", text).strip("=_-./+")
     if len(body) < 16 or is_placeholder(body) or body.count("/") > 2 or "." in body:
         return False
     digits = sum(map(str.isdigit, body))
