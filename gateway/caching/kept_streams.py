@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from gateway.caching.response_cache import KeptReply
+from gateway.caching.response_cache import KeptReply, length_of
 from gateway.dispatch.live_stream import LiveStream, Take, TakePlain
 from gateway.tally import Tally
 from gateway.types import Candidate, DialectName, StreamEvent
@@ -56,7 +56,7 @@ class NotedStream:
     def _note(self, events: list[StreamEvent]) -> None:
         if self._left_bytes < 0:
             return
-        self._left_bytes -= sum(len(event.raw) for event in events)
+        self._left_bytes -= length_of(events)
         if self._left_bytes < 0 or _has_refused(events):
             self._left_bytes = -1
             self._events = []

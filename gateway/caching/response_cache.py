@@ -6,7 +6,7 @@ dialect, and every byte of the request. Nothing here is needed: all of it can be
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from msgspec import Struct
@@ -25,6 +25,8 @@ OVERHEAD_BYTES: Final = 2048
 """About what an entry takes beside its texts."""
 COPIES: Final = 3
 """An answer is held as the upstream's bytes and as what they mean."""
+EVENT_BYTES_MIN: Final = 400
+"""About what an event of a stream takes, however short its bytes are."""
 AGE_DIGITS_MAX: Final = 9
 FOR_EVER_S: Final = 10**AGE_DIGITS_MAX
 NEVER_S: Final = -1
@@ -49,7 +51,12 @@ class KeptReply(Struct, frozen=True):
     @property
     def length_bytes(self) -> int:
         said = len(self.completion.raw) if self.completion is not None else 0
-        return OVERHEAD_BYTES + COPIES * (said + sum(len(event.raw) for event in self.events))
+        return OVERHEAD_BYTES + COPIES * said + length_of(self.events)
+
+
+def length_of(events: Iterable[StreamEvent]) -> int:
+    """About what the events of a stream take in memory."""
+    return sum(max(COPIES * len(event.raw), EVENT_BYTES_MIN) for event in events)
 
 
 class AnswerPlace(Protocol):

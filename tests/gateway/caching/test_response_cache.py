@@ -1,5 +1,8 @@
 """The response cache: its bounds, whose answers lie in it, and what a caller may ask of it."""
 
+import gc
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +18,10 @@ from gateway.caching.response_cache import (
     wishes_of,
 )
 from gateway.configuration.sections import ResponseCacheSettings
+from gateway.dialects.anthropic_messages.dialect import AnthropicMessages
+from gateway.dialects.openai_chat.dialect import OpenAIChat
 from gateway.dispatch.live_stream import LiveStream
+from gateway.ports import Dialect
 from gateway.types import Completion, Delta, StreamEvent, Usage
 from tests.gateway.dialects.samples import target
 
@@ -168,12 +174,42 @@ class Script(LiveStream):
         return self._batches.pop(0) if self._batches else []
 
 
+SHORT_EVENTS = {
+    "comments": (OpenAIChat(), b":\n\n"),
+    "chunks": (OpenAIChat(), b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'),
+    "messages": (
+        AnthropicMessages(),
+        b'data: {"type":"content_block_delta","delta":{"type":"text_delta","text":"a"}}\n\n',
+    ),
+}
+
+
+@pytest.mark.parametrize(("dialect", "wire"), SHORT_EVENTS.values(), ids=SHORT_EVENTS)
+def test_a_stream_counts_as_what_it_takes_however_short_its_events_are(
+    dialect: Dialect, wire: bytes
+) -> None:
+    decoder = dialect.stream_decoder()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        # As they arrive: each event has bytes of its own.
+        events = tuple(each for _ in range(2_000) for each in decoder.feed(bytes(bytearray(wire))))
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert len(events) == 2_000
+    kept = KeptReply(target("a"), "openai_chat", (), "req_1", 0.0, None, events)
+    assert after - before < 1.5 * kept.length_bytes
+
+
 def event(text: bytes, *, is_last: bool = False, reason: str = "") -> StreamEvent:
     deltas = (Delta("stop", stop_reason=reason),) if reason else ()
     return StreamEvent(text, deltas, is_terminal=is_last)
 
 
-async def kept(batches: list[list[StreamEvent]], longest: int = 100) -> list[tuple[bytes, ...]]:
+async def kept(batches: list[list[StreamEvent]], longest: int = 2_000) -> list[tuple[bytes, ...]]:
     found: list[tuple[bytes, ...]] = []
     stream = NotedStream(
         Script(batches), longest, lambda events: found.append(tuple(each.raw for each in events))
@@ -194,7 +230,7 @@ async def test_a_stream_is_kept_once_and_whole() -> None:
 
 @pytest.mark.anyio
 async def test_a_stream_that_is_long_withheld_or_not_surely_whole_is_not_kept() -> None:
-    long, last = [event(b"x" * 99)], [event(b"yy", is_last=True)]
+    long, last = [event(b"x" * 600)], [event(b"yy", is_last=True)]
 
     assert await kept([long, last]) == []
     assert await kept([[event(b"no", reason="content_filter")], last]) == []
