@@ -31,9 +31,10 @@ STOP_REASONS = {
     "function_call": "tool_use",
     "content_filter": "content_filter",
 }
-GIVEN_UP = frozenset({"abort", "error"})
+GIVEN_UP = frozenset({"abort", "error", "insufficient_system_resource"})
 """Reasons with which servers end what they gave up in its middle, and all of it in good order:
-vLLM and SGLang where a replica is drained or a scheduler lets a request go."""
+vLLM and SGLang where a replica is drained or a scheduler lets a request go, DeepSeek where it has
+no room for it any more."""
 FINISH_REASONS = {
     "end": "stop",
     "stop_sequence": "stop",

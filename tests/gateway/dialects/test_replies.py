@@ -194,7 +194,7 @@ def test_rule_32_what_was_thought_among_the_parts_of_an_answer_is_read() -> None
     assert read.usage == alike.usage
 
 
-@pytest.mark.parametrize("reason", ["abort", "error"])
+@pytest.mark.parametrize("reason", ["abort", "error", "insufficient_system_resource"])
 def test_rule_60_an_answer_that_its_upstream_gave_up_is_none(reason: str) -> None:
     """As vLLM and SGLang end one when a replica is drained: with a good status."""
     with pytest.raises(UpstreamFailed):
