@@ -9,19 +9,10 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
-import msgspec
-from msgspec import Struct
-from sqlalchemy import (
-    ColumnElement,
-    RowMapping,
-    Select,
-    func,
-    literal_column,
-    select,
-    tuple_,
-)
+from msgspec import Struct, structs
+from sqlalchemy import ColumnElement, RowMapping, Select, func, literal_column, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.audit.projecting.projection import Position, ProjectedRecord, SequencedRecord
@@ -45,7 +36,7 @@ from gateway.store.evidence.rule_sets import RuleSets
 from gateway.store.evidence.second_rows import ANY, numbered, taken
 from gateway.store.evidence.tree import grow, saving
 from gateway.store.evidence.upstream_names import names_in, write_names
-from gateway.store.schema.audit import audit_positions, audit_records
+from gateway.store.schema.audit import audit_positions, audit_records, audit_sequences
 from gateway.store.sqlite_driver import Asked
 from gateway.types import AuditRecord
 
@@ -54,6 +45,8 @@ _KNOWN = attrgetter("known_record")
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _PAGE = 500
+_LAST: Final = 2**63 - 1
+"""No record has a higher number."""
 _FEW = 64
 """So many records become rows and leaves in less than a millisecond."""
 _UNREAD = AuditRecord("intent", "", "", 0)
@@ -175,18 +168,35 @@ class DatabaseAuditSink:
         `strict` is for who would act on what is missing: a segment that cannot be read at this
         moment is an OSError then, and no record without its bytes.
         """
+        is_timed, last = query.since_us is not None or query.until_us is not None, _LAST
+        if is_timed and query.organisation is None:
+            # Times lead to numbers inside one log only.
+            for name in await self._logs():
+                of_log = structs.replace(query, organisation=name)
+                async for record in self.records(of_log, strict=strict):
+                    yield record
+            return
+        if is_timed and query.organisation is not None:
+            # Else each page would look for its beginning among all records of the time.
+            span = await self.span(query.organisation, query.since_us, query.until_us)
+            first, last = span or (last, 0)
+            after = max(after, first - 1)
         place: tuple[str, int] = (query.organisation or "", after)
-        key = tuple_(audit_records.c.organisation, audit_records.c.sequence)
         while True:
-            page = _matching(query).where(key > place).limit(_PAGE)
+            page = _matching(query).where(*_after(query, place, last)).limit(_PAGE)
             page = page.order_by(audit_records.c.organisation, audit_records.c.sequence)
-            async with self._database.reading() as connection:
-                rows = (await connection.execute(page)).mappings().all()
+            rows = await self._rows(page)
             for record in await self._records_of(rows, strict=strict):
                 yield record
             if len(rows) < _PAGE:
                 return
             place = (rows[-1]["organisation"], rows[-1]["sequence"])
+
+    async def _logs(self) -> list[str]:
+        """Whose logs there are, in the order of records."""
+        name = audit_sequences.c.organisation
+        async with self._database.reading() as connection:
+            return [*(await connection.execute(select(name).order_by(name))).scalars()]
 
     async def at(self, place: Place) -> SequencedRecord | None:
         """The record that a receipt names."""
@@ -194,8 +204,7 @@ class DatabaseAuditSink:
         query = select(*_STORED).where(
             tuple_(columns.worker, columns.segment, columns.offset_bytes) == place
         )
-        async with self._database.reading() as connection:
-            rows = (await connection.execute(query)).mappings().all()
+        rows = await self._rows(query)
         return (await self._records_of(rows))[0] if rows else None
 
     async def named_at(self, place: Place) -> tuple[str, int, str] | None:
@@ -219,11 +228,11 @@ class DatabaseAuditSink:
         query = select(*_STORED).where(
             columns.organisation == organisation, columns.sequence.in_(sequences)
         )
-        async with self._database.reading() as connection:
-            rows = (await connection.execute(query)).mappings().all()
-        return await self._records_of(rows, strict=strict)
+        return await self._records_of(await self._rows(query), strict=strict)
 
-    async def span(self, organisation: str, since_us: int, until_us: int) -> tuple[int, int] | None:
+    async def span(
+        self, organisation: str, since_us: int | None, until_us: int | None
+    ) -> tuple[int, int] | None:
         """First and last number of an organisation's records of a time; None if there are none."""
         sequence = audit_records.c.sequence
         query = _matching(
@@ -266,9 +275,8 @@ class DatabaseAuditSink:
         page = _matching(query).order_by(
             columns.utc_us.desc(), columns.organisation, columns.sequence.desc()
         )
-        async with self._database.reading() as connection:
-            rows = (await connection.execute(page.limit(limit))).mappings().all()
-        return [row for row in await self._records_of(rows) if row.projected.raw_json]
+        found = await self._records_of(await self._rows(page.limit(limit)))
+        return [row for row in found if row.projected.raw_json]
 
     async def outcome(self, organisation: str, request_id: str) -> AuditRecord | None:
         """How a request ended first; None where that is not here, or not here yet."""
@@ -288,6 +296,11 @@ class DatabaseAuditSink:
             if record.detail.get("line") == str(line) and record.detail.get("path") == NATIVE:
                 found = OpenIntent(record, row.projected.leaf_hash)
         return found
+
+    async def _rows(self, query: Select[Any]) -> Sequence[RowMapping]:
+        async with self._database.reading() as connection:
+            rows: Sequence[RowMapping] = (await connection.execute(query)).mappings().all()
+        return rows
 
     async def _records_of(
         self, rows: Sequence[RowMapping], *, strict: bool = False
@@ -337,7 +350,7 @@ async def _at_once(work: Callable[_P, _T], /, *given: _P.args, **named: _P.kwarg
     return work(*given, **named)
 
 
-def _matching(query: AuditQuery) -> Select[tuple[object, ...]]:
+def _matching(query: AuditQuery) -> Select[Any]:
     conditions: list[ColumnElement[bool]] = []
     for name in query.__struct_fields__:
         value = getattr(query, name)
@@ -349,12 +362,21 @@ def _matching(query: AuditQuery) -> Select[tuple[object, ...]]:
             conditions.append(audit_records.c.utc_us < value)
         else:
             conditions.append(audit_records.c[name] == value)
-    if query.action:
-        # Written out, because the index of deeds is taken only for what is seen to be one.
-        conditions.append(literal_column("(action <> '')"))
-    if query.batch:
-        conditions.append(literal_column("(batch <> '')"))
+    # Written out, because an index of these is taken only for what is seen to be one.
+    few = (name for name in ("action", "batch", "about") if getattr(query, name))
+    conditions += [literal_column(f"({name} <> '')") for name in few]
     return select(*_STORED).where(*conditions)
+
+
+def _after(query: AuditQuery, place: tuple[str, int], last: int) -> list[ColumnElement[bool]]:
+    """Where a page begins, so that the index which leads to the records leads there as well.
+
+    Numbers alone inside one log: SQLite looks for two columns together in no index but their own.
+    """
+    columns = audit_records.c
+    if query.organisation is None:
+        return [tuple_(columns.organisation, columns.sequence) > place]
+    return [columns.sequence.between(place[1] + 1, last)]
 
 
 def _record_of(row: RowMapping, entries: Mapping[Place, bytes]) -> SequencedRecord:
@@ -369,6 +391,4 @@ def _without(batch: list[ProjectedRecord], places: Container[int]) -> list[Proje
 
 def _decoded(batch: list[ProjectedRecord]) -> list[ProjectedRecord]:
     """Raises msgspec.MsgspecError when a record is no JSON of ours."""
-    return [
-        msgspec.structs.replace(projected, known_record=projected.record) for projected in batch
-    ]
+    return [structs.replace(projected, known_record=projected.record) for projected in batch]

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 from pyarrow import parquet
 from sqlalchemy import event, func, select
 
@@ -110,15 +111,15 @@ async def test_numbers_are_dense_in_each_organisation(sink: DatabaseAuditSink) -
 
 
 def of_line(number: int) -> AuditRecord:
-    return msgspec.structs.replace(outcome(number), detail={"batch": "batch_1", "line": "1"})
+    return structs.replace(outcome(number), detail={"batch": "batch_1", "line": "1"})
 
 
 async def test_a_second_outcome_of_a_line_is_numbered_and_counts_nowhere(
     database: Database, sink: DatabaseAuditSink
 ) -> None:
     """Whichever worker's it is, in one batch with the first or after it; others' are no concern."""
-    first, other = of_line(1), msgspec.structs.replace(of_line(2), stage="intent")
-    late = msgspec.structs.replace(first, status="failed", cost_microusd=11)
+    first, other = of_line(1), structs.replace(of_line(2), stage="intent")
+    late = structs.replace(first, status="failed", cost_microusd=11)
     assert await sink.store(batch_of("w1", [other, first, first]), "w1", START, (1, 300))
     assert await sink.store(batch_of("w2", [late, of_line(2)]), "w2", START, (1, 200))
     assert [number for number, _ in await all_of(sink, AuditQuery())] == [1, 2, 3, 4, 5]
@@ -140,11 +141,11 @@ async def test_the_intent_of_a_parked_line_is_the_newest_of_its_own(
         {"batch": "batch_1", "line": "1"},
     ]
     begun = [
-        msgspec.structs.replace(outcome(number), stage="intent", detail=detail)
+        structs.replace(outcome(number), stage="intent", detail=detail)
         for number, detail in enumerate(details, 1)
     ]
-    theirs = msgspec.structs.replace(begun[0], request_id="r9", organisation="other")
-    stored = batch_of("w1", [*begun, theirs, msgspec.structs.replace(begun[1], stage="outcome")])
+    theirs = structs.replace(begun[0], request_id="r9", organisation="other")
+    stored = batch_of("w1", [*begun, theirs, structs.replace(begun[1], stage="outcome")])
     assert await sink.store(stored, "w1", START, (1, 700))
     assert await sink.parked("acme", "batch_1", 1) == OpenIntent(begun[1], stored[1].leaf_hash)
     assert await sink.parked("acme", "batch_1", 2) is None
@@ -157,7 +158,7 @@ async def test_a_second_end_of_what_was_left_open_counts_nowhere_either(
     database: Database, sink: DatabaseAuditSink, end: End, *, is_apart: bool
 ) -> None:
     """A disk that hung wrote it after all: what was set aside would be in every sum twice."""
-    begun = msgspec.structs.replace(outcome(1), stage="intent", reserved_microusd=70)
+    begun = structs.replace(outcome(1), stage="intent", reserved_microusd=70)
     late = end(OpenIntent(begun, "ab" * 32), NOW_US)
     first = [begun, outcome(2), late, late]
     batches = [first[:3], first[3:]] if is_apart else [first]
@@ -174,7 +175,7 @@ async def test_a_second_end_of_what_was_left_open_counts_nowhere_either(
 
 
 async def test_what_ended_is_not_ended_by_who_thought_it_open(sink: DatabaseAuditSink) -> None:
-    begun = msgspec.structs.replace(outcome(1), stage="intent")
+    begun = structs.replace(outcome(1), stage="intent")
     late = closing(OpenIntent(begun, "ab" * 32), NOW_US)
     assert await sink.store(batch_of("w1", [begun, outcome(1), late]), "w1", START, (1, 300))
     assert await all_of(sink, AuditQuery(stage="again")) == [(3, "r1")]
@@ -300,7 +301,7 @@ async def test_organisations_of_any_name_are_numbered_each_for_itself(
 
 async def test_what_is_no_record_is_refused_and_leaves_nothing(sink: DatabaseAuditSink) -> None:
     batch = batch_of("w1", [outcome(1)])
-    strange = msgspec.structs.replace(batch[0], offset_bytes=100, raw_json=b'{"record":{"a":1}}')
+    strange = structs.replace(batch[0], offset_bytes=100, raw_json=b'{"record":{"a":1}}')
     with pytest.raises(msgspec.MsgspecError):
         await sink.store([*batch, strange], "w1", START, (1, 200))
     assert await sink.positions() == {}
@@ -321,6 +322,9 @@ async def test_records_are_found_by_what_they_hold(sink: DatabaseAuditSink) -> N
     assert await all_of(sink, AuditQuery(stage="admin", actor="ada")) == [(2, "r3")]
     between = AuditQuery(since_us=NOW_US + 2, until_us=NOW_US + 4)
     assert await all_of(sink, between) == [(2, "r3"), (1, "r2")]
+    of_one = structs.replace(between, organisation="acme")
+    assert await all_of(sink, of_one) == [(2, "r3")]
+    assert [row.sequence async for row in sink.records(of_one, after=2)] == []
     newest = await sink.newest(AuditQuery(), limit=2)
     assert [row.projected.record.request_id for row in newest] == ["r4", "r3"]
     later = [row.sequence async for row in sink.records(AuditQuery(organisation="acme"), after=1)]
@@ -333,6 +337,53 @@ async def test_an_export_longer_than_a_page_is_whole(sink: DatabaseAuditSink) ->
     await sink.store(batch_of("w1", records), "w1", START, (1, 100 * count))
     found = await all_of(sink, AuditQuery(key_id="abc", status="ok", target="small"))
     assert [sequence for sequence, _ in found] == list(range(1, count + 1))
+
+
+async def plan_of(
+    database: Database, sink: DatabaseAuditSink, query: AuditQuery, after: int
+) -> str:
+    """How the database finds the page of what matches that begins behind a number."""
+    asked: list[tuple[str, Any]] = []
+
+    def note(_: object, __: object, statement: str, values: Any, *___: object) -> None:
+        asked.append((statement, values))
+
+    event.listen(database.engine.sync_engine, "before_cursor_execute", note)
+    async for _ in sink.records(query, after):
+        break
+    event.remove(database.engine.sync_engine, "before_cursor_execute", note)
+    statement, values = next(each for each in asked if "LIMIT" in each[0])
+    async with database.reading() as connection:
+        rows = await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)
+        return str(rows.all())
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_each_page_of_a_batch_or_a_time_is_found_where_it_begins(
+    database: Database, sink: DatabaseAuditSink
+) -> None:
+    """Else all that matches is gone through for each page, and for long ones that is for hours."""
+    lines = [
+        structs.replace(outcome(at), stage="intent", detail={"batch": "b", "line": f"{at}"})
+        for at in range(1200)
+    ]
+    await sink.store(batch_of("w1", lines), "w1", START, (1, 9))
+    batch = AuditQuery(organisation="acme", stage="intent", batch="b")
+    time = AuditQuery(organisation="acme", since_us=NOW_US + 300, until_us=NOW_US + 1100)
+
+    assert "ix_audit_records_batch (organisation=? AND batch=? AND stage=? AND sequence>? AND" in (
+        await plan_of(database, sink, batch, 700)
+    )
+    assert "autoindex_audit_records_1 (organisation=? AND sequence>? AND sequence<?" in (
+        await plan_of(database, sink, time, 700)
+    )
+    assert [number for number, _ in await all_of(sink, batch)] == list(range(1, 1201))
+    assert [number for number, _ in await all_of(sink, time)] == list(range(301, 1101))
+    later = structs.replace(time, since_us=NOW_US + 5000, until_us=None)
+    assert await all_of(sink, later) == []
+    assert [number for number, _ in await all_of(sink, structs.replace(time, since_us=None))] == (
+        list(range(1, 1101))
+    )
 
 
 async def test_the_newest_deed_of_a_kind_is_found_by_the_index_of_deeds(
