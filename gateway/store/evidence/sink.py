@@ -234,10 +234,11 @@ class DatabaseAuditSink:
         self, organisation: str, since_us: int | None, until_us: int | None
     ) -> tuple[int, int] | None:
         """First and last number of an organisation's records of a time; None if there are none."""
-        sequence = audit_records.c.sequence
+        # Of a bare column PostgreSQL looks for the least from the beginning of the log on.
+        number = audit_records.c.sequence + 0
         query = _matching(
             AuditQuery(organisation=organisation, since_us=since_us, until_us=until_us)
-        ).with_only_columns(func.min(sequence), func.max(sequence))
+        ).with_only_columns(func.min(number), func.max(number))
         async with self._database.reading() as connection:
             first, last = (await connection.execute(query)).one()
         return None if first is None else (first, last)

@@ -386,6 +386,31 @@ async def test_each_page_of_a_batch_or_a_time_is_found_where_it_begins(
     )
 
 
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+async def test_the_numbers_of_a_time_are_looked_for_in_that_time_alone(
+    database: Database, sink: DatabaseAuditSink
+) -> None:
+    """And not from the beginning of the log on, however long that is."""
+    await sink.store(batch_of("w1", list(map(outcome, range(5000)))), "w1", START, (1, 9))
+    asked: list[tuple[str, Any]] = []
+
+    def note(_: object, __: object, statement: str, values: Any, *___: object) -> None:
+        asked.append((statement, values))
+
+    event.listen(database.engine.sync_engine, "before_cursor_execute", note)
+    found = await sink.span("acme", NOW_US + 4000, NOW_US + 4500)
+    event.remove(database.engine.sync_engine, "before_cursor_execute", note)
+    statement, values = next(each for each in asked if "FROM audit_records" in each[0])
+    async with database.writing() as connection:
+        await connection.exec_driver_sql("ANALYZE audit_records")
+        await connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
+        rows = await connection.exec_driver_sql(f"EXPLAIN (ANALYZE) {statement}", values)
+        said = "\n".join(row[0] for row in rows)
+
+    assert found == (4001, 4500)
+    assert "Rows Removed by Filter" not in said
+
+
 async def test_the_newest_deed_of_a_kind_is_found_by_the_index_of_deeds(
     database: Database, sink: DatabaseAuditSink
 ) -> None:
