@@ -247,7 +247,8 @@ async def _steps(
         )
         # The earliest need not have the lowest number: another worker's may have come before it.
         earliest = select(func.min(records.utc_us)).where(later).scalar_subquery()
-        first = select(func.min(records.sequence)).where(
+        # Of a bare column PostgreSQL looks for the least from the beginning of the log on.
+        first = select(func.min(records.sequence + 0)).where(
             later, records.utc_us <= earliest + SIDE_BY_SIDE_US
         )
         sequence = (await connection.execute(first)).scalar_one_or_none()
