@@ -1,13 +1,18 @@
 """Which outcomes a budget has to account for: what was let through since a worker charged it."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import Column, ColumnElement, and_, case, exists, not_, or_
+from sqlalchemy import Column, ColumnElement, Select, and_, case, exists, func, not_, or_, select
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store.schema.audit import audit_records
 from gateway.store.schema.tables import late_bookings
+
+
+_MANY: Final = {"key": ("key_id",), "user": ("organisation", "subject")}
+"""Levels with very many accounts, and the columns of whose they are."""
 
 
 class Charged(Struct, frozen=True):
@@ -51,3 +56,50 @@ class Charged(Struct, frozen=True):
             return self._by(record.worker)
         was_late = exists().where(late_bookings.c.request_id == record.request_id)
         return case((was_late, self.booked_us), else_=self._by(record.worker))
+
+
+class Spent:
+    """What outcomes cost, by who is charged with them; for as long as one transaction lasts."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+        self._since: dict[tuple[str, int], dict[str, int]] = {}
+        """Of each key and end user, by their level and since when."""
+
+    async def by(self, account: str, charged: Charged) -> int:
+        """What the outcomes of an account cost that it is charged with."""
+        query = _total(charged).where(*_is_of(account))
+        return int((await self._connection.execute(query)).scalar_one() or 0)
+
+    async def of_window(self, account: str, charged: Charged) -> int:
+        """The same of one that is charged with all of a window, as most are.
+
+        Keys and end users may be very many, and each would read what all of them spent: those are
+        added up together, once.
+        """
+        level, _, path = account.partition(":")
+        names = _MANY.get(level)
+        if names is None or charged.by_worker:
+            return await self.by(account, charged)
+        window = (level, charged.since_us)
+        if window not in self._since:
+            columns = [audit_records.c[name] for name in names]
+            query = _total(charged).add_columns(*columns).group_by(*columns)
+            rows = (await self._connection.execute(query)).all()
+            self._since[window] = {"/".join(place): int(cost or 0) for cost, *place in rows}
+        return self._since[window].get(path, 0)
+
+
+def _total(charged: Charged) -> Select[Any]:
+    spent = select(func.sum(audit_records.c.cost_microusd))
+    return spent.where(audit_records.c.stage == "outcome", *charged.outcomes())
+
+
+def _is_of(account: str) -> list[ColumnElement[bool]]:
+    """The records that are charged to an account."""
+    columns = audit_records.c
+    level, _, path = account.partition(":")
+    names = _MANY.get(level, ("organisation", "workspace", "project"))
+    # A subject has no stroke in it, and an organisation might.
+    parts = path.rsplit("/", 1) if level == "user" else path.split("/")
+    return [columns[name] == part for name, part in zip(names, parts, strict=False)]

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import Any
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import MINUTE_US
 from gateway.errors import RequestInvalid
@@ -23,7 +23,7 @@ from gateway.money.costs import CostRow
 from gateway.oversight.homes import Homes
 from gateway.store.engine import Database
 from gateway.store.money.budget_rows import budget_of
-from gateway.store.money.charged import Charged
+from gateway.store.money.charged import Charged, Spent
 from gateway.store.money.dimensions import (
     DIMENSIONS,
     NO_FILTER,
@@ -162,8 +162,9 @@ class SpendingReader:
         async with self._database.reading() as connection:
             found = (await connection.execute(query)).mappings().all()
             every = {budget.limit.key: budget for budget in map(budget_of, found)}
+            spent = Spent(connection)
             return [
-                await self._difference(connection, _with_begin(budget, every))
+                await _difference(connection, spent, _with_begin(budget, every))
                 for (account, _), budget in every.items()
                 if not account.startswith(USER_PREFIX)
                 or (end_users and account not in {template_of(account), others_of(account)})
@@ -184,20 +185,23 @@ class SpendingReader:
             rows = (await connection.execute(query)).all()
         return {account_of_end_user(organisation, name): int(cost) for name, cost in rows}
 
-    async def _difference(self, connection: Any, budget: Budget) -> Difference:
-        account, begun_us, start_us = budget.limit.account, budget.begun_us, budget.window_start_us
-        heard = await _heard(connection, budget)
-        charged, surely = (
-            Charged(max(since_us, start_us), heard, max(begun_us, start_us))
-            for since_us in (begun_us, begun_us + _HEARD_AFTER_US)
-        )
-        spent = sure = await _spent(connection, account, charged)
-        if surely != charged:
-            sure = await _spent(connection, account, surely)
-        return Difference(
-            *(account, budget.limit.window, budget.spent_microusd),
-            *(spent, budget.leased_microusd, spent - sure),
-        )
+
+async def _difference(connection: AsyncConnection, spent: Spent, budget: Budget) -> Difference:
+    account, begun_us, start_us = budget.limit.account, budget.begun_us, budget.window_start_us
+    heard = await _heard(connection, budget)
+    charged, surely = (
+        Charged(max(since_us, start_us), heard, max(begun_us, start_us))
+        for since_us in (begun_us, begun_us + _HEARD_AFTER_US)
+    )
+    if charged == surely:
+        cost_microusd = sure_microusd = await spent.of_window(account, charged)
+    else:
+        cost_microusd = await spent.by(account, charged)
+        sure_microusd = await spent.by(account, surely)
+    return Difference(
+        *(account, budget.limit.window, budget.spent_microusd),
+        *(cost_microusd, budget.leased_microusd, cost_microusd - sure_microusd),
+    )
 
 
 def _with_begin(budget: Budget, every: Mapping[BudgetKey, Budget]) -> Budget:
@@ -209,21 +213,13 @@ def _with_begin(budget: Budget, every: Mapping[BudgetKey, Budget]) -> Budget:
     return replace(budget, begun_us=max(budget.begun_us, template.begun_us))
 
 
-async def _heard(connection: Any, budget: Budget) -> dict[str, int]:
+async def _heard(connection: AsyncConnection, budget: Budget) -> dict[str, int]:
     """When workers heard of a limit; of an end user's with that of them all, or before it."""
     account, window = budget.limit.key
     own = await hearings_of(connection, budget.limit.key, budget)
     if not (template := template_of(account)):
         return own
     return await hearings_of(connection, BudgetKey(template, window), budget) | own
-
-
-async def _spent(connection: Any, account: str, charged: Charged) -> int:
-    """What the outcomes of an account cost that it is charged with."""
-    query = select(func.sum(audit_records.c.cost_microusd)).where(
-        audit_records.c.stage == "outcome", *charged.outcomes(), *_of_account(account)
-    )
-    return int((await connection.execute(query)).scalar_one() or 0)
 
 
 def _within(period: Period) -> list[ColumnElement[bool]]:
@@ -236,19 +232,6 @@ def _within(period: Period) -> list[ColumnElement[bool]]:
     if period.organisation is not None:
         conditions.append(columns.organisation == period.organisation)
     return conditions
-
-
-def _of_account(account: str) -> list[ColumnElement[bool]]:
-    """The records that are charged to an account."""
-    columns = audit_records.c
-    level, _, path = account.partition(":")
-    if level == "key":
-        return [columns.key_id == path]
-    if level == "user":
-        organisation, _, subject = path.rpartition("/")
-        return [columns.organisation == organisation, columns.subject == subject]
-    names = ("organisation", "workspace", "project")
-    return [columns[name] == part for name, part in zip(names, path.split("/"), strict=False)]
 
 
 def _asked(only: Only, homes: Homes) -> list[ColumnElement[bool]]:

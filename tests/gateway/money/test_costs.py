@@ -4,6 +4,7 @@ from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import event
 
 from gateway.audit.projecting.projector import Projector
 from gateway.audit.reckoning import OpenIntent, closing
@@ -230,6 +231,48 @@ async def test_what_was_let_through_before_a_limit_was_heard_of_explains_a_diffe
     (found,) = await SpendingReader(database, BY_LABEL).differences()
     assert (found.audit_microusd, found.unheard_microusd) == (200, 100)
     assert found.is_explained == is_explained
+
+
+@pytest.mark.anyio
+async def test_however_many_keys_and_end_users_have_limits_a_windows_outcomes_are_read_once(
+    database: Database, tmp_path: Path
+) -> None:
+    """Each would else read what all of them spent."""
+    clock = StoppedClock(START_US - DAY_US)
+    table = LeaseTable(database, clock)
+    keys, users = (tuple(f"{kind}{n}" for n in range(5)) for kind in ("key", "user"))
+    await table.set_limit(Limit("org:acme", 10**9, "day"))
+    await table.set_limit(Limit("user:acme/*", 10**9, "day"))
+    for key in keys:
+        await table.set_limit(Limit(f"key:{key}", 10**9, "day"))
+    clock.advance(DAY_US / 1e6)
+    ledger = LeasedLedger(table, clock, "w1", flush_every_s=3600.0, patience_s=0.0)
+    await ledger.start()
+    told = []
+    for number, (key, user) in enumerate(zip(keys, users, strict=True)):
+        accounts = ("org:acme", f"key:{key}", f"user:acme/{user}")
+        ledger.settle(await ledger.reserve(accounts, 5000), 1000 + number)
+        changed = {"utc_us": START_US + 1, "key_id": key, "subject": user}
+        told.append(outcome(number, **changed, cost_microusd=1000 + number))
+    await ledger.close()
+    await record(database, tmp_path, *told)
+    asked: list[str] = []
+
+    def note(_: object, __: object, statement: str, *___: object) -> None:
+        asked.append(statement)
+
+    event.listen(database.engine.sync_engine, "before_cursor_execute", note)
+    found = await SpendingReader(database, BY_LABEL).differences(end_users=True)
+    event.remove(database.engine.sync_engine, "before_cursor_execute", note)
+
+    assert {each.account: each.audit_microusd for each in found} == {
+        "org:acme": 5010,
+        **{f"key:{key}": 1000 + number for number, key in enumerate(keys)},
+        **{f"user:acme/{user}": 1000 + number for number, user in enumerate(users)},
+    }
+    assert all(each.difference_microusd == each.unheard_microusd == 0 for each in found)
+    # Of the organisation, the keys and the end users.
+    assert sum("FROM audit_records" in each for each in asked) == 3
 
 
 @pytest.mark.anyio
