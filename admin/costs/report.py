@@ -83,7 +83,10 @@ def report_routes(services: Services) -> list[Any]:
         zone = ZoneInfo(await reader.zone_of(organisation))
         today = _today(clock, zone)
         first = today - timedelta(days=BASIS_DAYS)
-        days = await reader.by_day(_period(first, today, zone, organisation))
+        rows = await _added_up(services, organisation, (first, today), ["day"], {})
+        if rows is None:
+            rows = await reader.totals(_period(first, today, zone, organisation), ["day"])
+        days = {date.fromisoformat(row.group[0]): row.cost_microusd for row in rows}
         found = arithmetic.forecast(days, today)
         return {
             "spent_microusd": found.spent_microusd,
