@@ -82,7 +82,6 @@ name = "the-rest"
 order = ["frontier", "mid", "cheap", "cheapest"]
 """
 RULES = ("gdpr", "cert-in", "ai-act", "soc2")
-RULES_AT = "/api/organisations/acme/compliance/obligations"
 INCIDENT = {
     "title": "A key was in a public repository",
     "kind": "access",

@@ -49,7 +49,6 @@ PUBLIC = {
     ("HEAD", "/invitation"),
     ("POST", "/invitation"),
 }
-API = "/api/"
 
 
 def _routes(application: Litestar) -> list[tuple[str, str]]:

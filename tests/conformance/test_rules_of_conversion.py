@@ -10,7 +10,6 @@ import pytest
 
 from gateway.dialects.naming import tool_name
 from gateway.dialects.openai_responses.errors import error_event, response_error
-from gateway.dialects.registry import DIALECTS
 from gateway.dialects.sse import Splitter
 from gateway.errors import ContextTooLong, FeatureUnsupported
 from tests.gateway.dialects.samples import (
@@ -37,7 +36,6 @@ from tests.gateway.dialects.samples import (
 )
 
 
-RESPONSES = DIALECTS["openai_responses"]
 CALL = {"id": "call_a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 RESULT = {"role": "tool", "tool_call_id": "call_a", "content": "ok"}
 USER = {"role": "user", "content": "Hi"}

@@ -14,7 +14,6 @@ import pytest
 from sqlalchemy import select
 
 from gateway.clock import SystemClock
-from gateway.projects import Project
 from gateway.secrets.credentials import master_key
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.files import FileStore
@@ -31,7 +30,6 @@ WORDS = {
     "bob": "the otter sleeps under the bridge",
     "": "nobody says who this was",
 }
-PROJECT = Project("acme", "research", "assistant")
 WORKED = "/v1/chat/completions"
 ANN = ("--organisation", "acme", "--user", "ann", "--ticket", "T-7")
 ERASE = ("audit", "erase", *ANN)

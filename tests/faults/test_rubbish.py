@@ -250,9 +250,6 @@ ENDPOINTS: Mapping[str, Any] = {
 MODELS = (GPT_TARGET, CLAUDE_TARGET, ENGINE_TARGET, "auto")
 
 
-STRANGE = (b"\xff", b"\xc3", b"\xed\xa0\x80", b"\x00", b'"', b"{", b"}")
-
-
 class Raw(str):
     """JSON that no encoder would write."""
 

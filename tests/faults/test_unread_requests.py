@@ -18,7 +18,6 @@ pytestmark = pytest.mark.anyio
 
 CANARY = "canary-in-a-broken-scanner"
 NAMED = "Please write to Ingrid Halvorsen, Storgata 14, 0184 Oslo."
-Content = Callable[[], object]
 
 
 def deep() -> object:

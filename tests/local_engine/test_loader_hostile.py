@@ -175,7 +175,6 @@ MANY = [{"SpecialToken": {"id": "<|end|>", "type_id": 0}}] * 1000
 ENDS = {"<|end|>": {"id": "<|end|>", "ids": [0], "tokens": ["<|end|>"]}}
 DOUBLING = {"type": "Sequence", "normalizers": [replaced({"String": "e"}, "ee")] * 25}
 EVIL = {"type": "Split", "pattern": {"Regex": "(x+)+x?" * 4000}, "behavior": "Isolated"}
-MISTRAL = ["MistralForCausalLM"]
 EXPERTS = {"num_experts": 1 << 20, "moe_intermediate_size": 8}
 BROKEN: dict[str, tuple[Change, str]] = {
     "deep config": (deepened("config.json"), "config.json"),

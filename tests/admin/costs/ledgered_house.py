@@ -29,7 +29,6 @@ from gateway.store.schema.tables import budget_leases
 from gateway.types import Attempt, AuditRecord, OutcomeStatus, Reservation, Target, Usage
 
 
-LEVELS = ("org", "ws", "proj")
 PLENTY = 10**12
 """So much that no limit is ever tight."""
 RESERVED = 5_000_000

@@ -42,7 +42,6 @@ END_OF_A_MONTH = datetime(2027, 1, 30, 20, tzinfo=UTC)
 CLOCKS_GO_BACK = datetime(2027, 11, 6, 20, tzinfo=UTC)  # On the seventh in New York.
 EVER = (date(2026, 1, 1), date(2028, 12, 31))
 COUNTED = ("requests", "input_tokens", "output_tokens", "cost_microusd")
-KEY = ("account", "window")
 Row = dict[str, Any]
 
 

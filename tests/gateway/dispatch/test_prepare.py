@@ -1,6 +1,5 @@
 """Before money is reserved a plan loses who cannot be asked; who is asked for less comes last."""
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -14,8 +13,6 @@ from tests.gateway.dispatch.test_dispatcher import Stage, request
 
 
 pytestmark = pytest.mark.anyio
-
-Encode = Callable[[ChatRequest, Target, int], UpstreamBody]
 
 
 class Converting(Stage):

@@ -62,11 +62,6 @@ def pieces(path: Path) -> list[bytes]:
     return [data[start:end] for start, end in itertools.pairwise(cuts)]
 
 
-def places(path: Path) -> list[int]:
-    with SegmentReader(path) as reader:
-        return [stored.offset_bytes for stored in reader.records()]
-
-
 def scratch(original: Path) -> Iterator[Path]:
     """A copy for one example of a property: fixtures are made once per test only."""
     with tempfile.TemporaryDirectory() as folder:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
@@ -37,7 +36,6 @@ from tests.gateway.audit.samples import KEYS, journeys, running
 pytestmark = pytest.mark.anyio
 BATCH_LINES = 40
 CONTENT = secrets.token_hex(16)
-ENDS = re.compile(rb"\d+ <110>1 ")
 
 
 class ListSink:
