@@ -170,10 +170,6 @@ class DataPlane:
         routes = [*kept, *self._batches.routes(front)]
         return build_application(doors, front, routes, [self.start], [self.close])
 
-    def budget_left(self, accounts: tuple[str, ...]) -> int | None:
-        """Micro-dollars left on the tightest of these accounts, as this worker knows it."""
-        return self._ledger.left_microusd(accounts)
-
     async def start(self) -> None:
         """Open what must be open before the first request.
 

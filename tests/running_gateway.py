@@ -288,6 +288,10 @@ class RunningGateway:
         finally:
             await database.close()
 
+    def budget_left(self, accounts: tuple[str, ...]) -> int | None:
+        """Micro-dollars left on the tightest of these accounts, as its worker knows it."""
+        return self.plane._ledger.left_microusd(accounts)
+
     async def limit(self, account: str, limit_microusd: int, window: WindowKind = "total") -> None:
         """Set a budget and wait until the worker obeys it."""
         database = open_database(self.settings.database_url)
@@ -296,7 +300,7 @@ class RunningGateway:
             await LeaseTable(database, SystemClock()).set_limit(limit)
         finally:
             await database.close()
-        while self.plane.budget_left((account,)) is None:
+        while self.budget_left((account,)) is None:
             await asyncio.sleep(0.01)
 
     async def records(self, request_id: str = "") -> list[AuditRecord]:

@@ -359,7 +359,7 @@ async def test_money_is_set_aside_while_one_is_made_and_settled_when_it_ends(
         made = await client.responses.with_raw_response.create(
             model=CLAUDE_TARGET, input="x", max_output_tokens=1000, background=True
         )
-        before = gateway.plane.budget_left((account,))
+        before = gateway.budget_left((account,))
         assert before is not None
         assert before < 1_000_000
         await upstreams.anthropic.called()
@@ -368,4 +368,4 @@ async def test_money_is_set_aside_while_one_is_made_and_settled_when_it_ends(
         await asyncio.sleep(0.02)
     outcome = records[1]
     assert (outcome.status, outcome.error) == ("cancelled", "client_gone")
-    assert gateway.plane.budget_left((account,)) == 1_000_000 - outcome.cost_microusd
+    assert gateway.budget_left((account,)) == 1_000_000 - outcome.cost_microusd

@@ -148,7 +148,7 @@ async def test_rule_53_a_counted_response_is_recorded_like_one_and_costs_nothing
     gateway: RunningGateway, caller: Caller, counting: Upstreams
 ) -> None:
     await gateway.limit("org:acme", 10**9)
-    left = gateway.plane.budget_left(("org:acme",))
+    left = gateway.budget_left(("org:acme",))
 
     reply = await count(caller, question())
 
@@ -160,7 +160,7 @@ async def test_rule_53_a_counted_response_is_recorded_like_one_and_costs_nothing
     assert [(each.target, each.status) for each in outcome.attempts] == [(GPT_TARGET, 200)]
     assert outcome.detail["counted"] == "upstream"
     assert outcome.usage is None
-    assert gateway.plane.budget_left(("org:acme",)) == left
+    assert gateway.budget_left(("org:acme",)) == left
 
 
 async def test_rule_53_the_intent_is_durable_before_a_response_to_count_leaves(

@@ -247,7 +247,7 @@ async def test_a_budget_that_is_used_up_fails_the_lines_it_cannot_pay(
                 if "gatewright" in wire
             ]
             # What no line could be paid from is on its way back to the database for a moment.
-            while gateway.plane.budget_left((account,)) != 4 * cost + 3_000 - sum(paid):
+            while gateway.budget_left((account,)) != 4 * cost + 3_000 - sum(paid):
                 await asyncio.sleep(0.01)
 
     codes = {

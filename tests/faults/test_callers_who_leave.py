@@ -59,7 +59,7 @@ def in_flight(gateway: RunningGateway) -> float:
 
 
 def spent(gateway: RunningGateway) -> int:
-    left = gateway.plane.budget_left((ACCOUNT,))
+    left = gateway.budget_left((ACCOUNT,))
     assert left is not None
     return LIMIT_MICROUSD - left
 

@@ -86,7 +86,7 @@ async def narrowed(ground: Ground) -> None:
 async def limited(ground: Ground) -> None:
     table = LeaseTable(ground.database, SystemClock())
     await table.set_limit(Limit("org:acme", 1))
-    while (ground.gateway.plane.budget_left(("org:acme",)) or 0) > 1:
+    while (ground.gateway.budget_left(("org:acme",)) or 0) > 1:
         await asyncio.sleep(0.02)
 
 

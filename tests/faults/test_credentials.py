@@ -279,7 +279,7 @@ async def test_what_is_under_way_when_its_key_is_revoked_ends_as_it_was_admitted
     assert (outcome.status, outcome.intent != "") == ("ok", True)
     assert intent.key_id == outcome.key_id == key.split("_")[2]
     assert outcome.cost_microusd > 0
-    while gateway.plane.budget_left((account,)) != limit - outcome.cost_microusd:
+    while gateway.budget_left((account,)) != limit - outcome.cost_microusd:
         await asyncio.sleep(0.01)
 
 

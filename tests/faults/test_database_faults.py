@@ -171,7 +171,7 @@ async def test_requests_go_on_while_the_database_is_stopped_and_the_backlog_drai
     assert {reply.status for reply in load.replies} == {200}
     await until_numbered(running, load.served)
     spent = sum(r.cost_microusd for r in await numbered(running) if r.stage == "outcome")
-    while (left := running.plane.budget_left((ACCOUNT,))) != 10**9 - spent:
+    while (left := running.budget_left((ACCOUNT,))) != 10**9 - spent:
         assert left is not None
         await asyncio.sleep(0.05)
     say(capsys, f"stopped for {OUTAGE_S:g} s: {len(load.replies)} requests, all served, none lost")

@@ -99,7 +99,7 @@ async def test_an_erased_line_that_waits_gets_an_outcome_that_says_why(
             await Looks.more()  # More looks: nothing is ended twice.
             outcomes = await of_lines(gateway, "outcome")
             intents = {each.request_id: each for each in await of_lines(gateway, "intent")}
-            spent = LIMIT - (gateway.plane.budget_left(("org:acme",)) or 0)
+            spent = LIMIT - (gateway.budget_left(("org:acme",)) or 0)
     # One of ann's; of bob's one that went back, and one that was answered alone.
     assert len(intents) == len(outcomes) == 3
     assert {each.request_id for each in outcomes} == set(intents)
@@ -155,7 +155,7 @@ async def test_after_a_restart_the_end_user_pays_too_and_once(
         async with running(tmp_path, database_url, upstreams) as (gateway, client):
             await gateway.limit("org:acme", LIMIT)
             await table.set_limit(Limit("user:acme/*", LIMIT))
-            while gateway.plane.budget_left(("user:acme/nobody",)) is None:
+            while gateway.budget_left(("user:acme/nobody",)) is None:
                 await asyncio.sleep(0.01)  # Until the worker has heard that end users pay.
             batch = await make(client, asked("openai", "ann", "bob"))
             await until_looked_at(there)
@@ -183,7 +183,7 @@ async def until_spent(gateway: RunningGateway, expected_microusd: int) -> int:
     """What the budget says, once nothing is set aside any more and the worker could be wrong."""
     await Looks.more()  # More looks: nothing is booked twice.
     async with asyncio.timeout(20):
-        while (left := gateway.plane.budget_left(("org:acme",))) != LIMIT - expected_microusd:
+        while (left := gateway.budget_left(("org:acme",))) != LIMIT - expected_microusd:
             await asyncio.sleep(0.1)
     return LIMIT - left
 

@@ -259,7 +259,7 @@ async def out_of_budget(ground: Ground) -> Reply:
     account = f"proj:acme/research/{project}"
     await LeaseTable(database, SystemClock()).set_limit(Limit(account, 1))
     await database.close()
-    while ground.gateway.plane.budget_left((account,)) is None:
+    while ground.gateway.budget_left((account,)) is None:
         await asyncio.sleep(0.01)
     return await ground.post("Good morning " * 500, key=await ground.key_of(project))
 

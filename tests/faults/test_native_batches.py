@@ -385,7 +385,7 @@ async def test_a_cancelled_batch_is_cancelled_at_its_vendor_too(
             batch = await ended(client, await client.batches.cancel(batch.id))
             found = await all_results(client, batch)
         records = await gateway.records()
-        left = gateway.plane.budget_left(("org:acme",))
+        left = gateway.budget_left(("org:acme",))
     assert batch.status == "cancelled"
     assert {wire["error"]["code"] for wire in found.values()} == {"batch_cancelled"}
     assert upstreams.openai.batches.cancelled[0] == "batch_v1"
@@ -405,7 +405,7 @@ async def test_money_for_parked_lines_is_set_aside_at_half_and_a_restart_ends_no
             while not vendor.looks:
                 await asyncio.sleep(0.02)
             intents = [each for each in await gateway.records() if each.stage == "intent"]
-            left = gateway.plane.budget_left(("org:acme",))
+            left = gateway.budget_left(("org:acme",))
     assert left == 100_000_000 - sum(each.reserved_microusd for each in intents)
     vendor.faults = ParcelFaults()
     async with RunningGateway(
@@ -415,7 +415,7 @@ async def test_money_for_parked_lines_is_set_aside_at_half_and_a_restart_ends_no
             batch = await ended(client, await client.batches.retrieve(batch.id))
             found = await all_results(client, batch)
         records = await gateway.records()
-        after = gateway.plane.budget_left(("org:acme",))
+        after = gateway.budget_left(("org:acme",))
     assert len(found) == 3
     assert (vendor.made, live_calls(upstreams)) == (1, [])
     ends = outcomes(records)
@@ -444,7 +444,7 @@ async def test_an_outcome_that_could_not_be_written_at_first_is_not_paid_twice(
         paid = sum(each.cost_microusd for each in ends)
         async with asyncio.timeout(30):
             # What is on its way back to the database is counted by nobody for a moment.
-            while gateway.plane.budget_left(("org:acme",)) != 100_000_000 - paid:
+            while gateway.budget_left(("org:acme",)) != 100_000_000 - paid:
                 await asyncio.sleep(0.05)
     assert len(failed) == 2
     assert len(found) == 3

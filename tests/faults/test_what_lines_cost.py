@@ -57,7 +57,7 @@ async def test_each_line_costs_what_its_vendor_counted_and_the_budget_says_so(
         found = outcomes(await gateway.records())
         total = sum(each.cost_microusd for each in found)
         async with asyncio.timeout(20):
-            while gateway.plane.budget_left(("org:acme",)) != LIMIT - total:
+            while gateway.budget_left(("org:acme",)) != LIMIT - total:
                 await asyncio.sleep(0.01)
         target = gateway.plane.snapshots.current().board.targets[GPT_TARGET]
     exact = Bill(target, Usage(11, 7, service_tier="batch")).cost_microusd

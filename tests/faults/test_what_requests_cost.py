@@ -159,7 +159,7 @@ class Asked:
         everything = [each for each in await self.gateway.records() if each.stage == "outcome"]
         left = LIMIT - sum(each.cost_microusd for each in everything)
         async with asyncio.timeout(20):
-            while self.gateway.plane.budget_left(("org:acme",)) != left:
+            while self.gateway.budget_left(("org:acme",)) != left:
                 await asyncio.sleep(0.01)
         assert self._counted() == {
             name: sum(each.cost_microusd for each in everything if each.target == name)
@@ -338,7 +338,7 @@ async def test_what_was_never_sent_costs_nothing(
         await own_upstreams.anthropic.stop()
         reply = await caller.post("openai", ask("openai", model=CLAUDE_TARGET, stream=stream))
         outcome = (await gateway.records(reply.request_id))[-1]
-        assert gateway.plane.budget_left(("org:acme",)) == LIMIT
+        assert gateway.budget_left(("org:acme",)) == LIMIT
     assert len(outcome.attempts) == 2
     assert {each.cost_microusd for each in outcome.attempts} == {0}
     assert (outcome.status, outcome.cost_microusd, outcome.usage) == ("failed", 0, None)

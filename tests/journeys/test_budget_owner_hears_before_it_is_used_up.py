@@ -101,7 +101,7 @@ async def test_each_percentage_of_each_window_is_told_once_with_the_amounts(
         await table.set_limit(Limit("org:acme", 10 * price, "day"))
         await table.set_limit(Limit("org:acme", 100 * price, "total"))
         await database.close()
-        while gateway.plane.budget_left(("org:acme",)) is None:
+        while gateway.budget_left(("org:acme",)) is None:
             await asyncio.sleep(0.01)
 
         seen = []

@@ -52,7 +52,7 @@ async def test_an_exhausted_budget_sends_nothing_and_stays_as_it_is(
     assert "retry-after" not in reply.headers
     await only_outcome(gateway, reply.request_id, "refused", "insufficient_quota")
     assert not upstreams.anthropic.calls
-    assert gateway.plane.budget_left(("ws:acme/research",)) == 3
+    assert gateway.budget_left(("ws:acme/research",)) == 3
 
 
 async def test_both_sdks_tell_an_exhausted_budget_without_retrying(
@@ -125,7 +125,7 @@ async def test_many_requests_at_once_do_not_overspend_on_each_database(
     assert statuses == {200: WORTH, 429: CALLS - WORTH}
     assert len(upstreams.anthropic.calls) == before + WORTH
     cost = sum(r.cost_microusd for r in (await gateway.records())[2:] if r.stage == "outcome")
-    while gateway.plane.budget_left(("org:acme",)) != limit - cost:
+    while gateway.budget_left(("org:acme",)) != limit - cost:
         await asyncio.sleep(0.01)
 
 
@@ -143,7 +143,7 @@ async def test_the_first_decision_after_a_rest_knows_what_other_workers_spent_me
         await other.close()
     finally:
         await database.close()
-    assert gateway.plane.budget_left(("org:acme",)) == 10**9, "as it heard last"
+    assert gateway.budget_left(("org:acme",)) == 10**9, "as it heard last"
 
     reply = await caller.post("openai", ask("openai", model=CLAUDE_TARGET))
 
@@ -162,7 +162,7 @@ async def test_a_failed_request_costs_nothing(
     for style in STYLES:
         assert (await caller.post(style, ask(style, model=CLAUDE_TARGET))).status == 500
 
-    while gateway.plane.budget_left(("proj:acme/research/assistant",)) != 10**9:
+    while gateway.budget_left(("proj:acme/research/assistant",)) != 10**9:
         await asyncio.sleep(0.01)
 
 

@@ -38,7 +38,7 @@ async def test_a_caller_above_its_limit_is_told_when_to_come_back_and_burns_noth
     body = ask(style, model=CLAUDE_TARGET)
 
     assert (await caller.post(style, body)).status == 200
-    left = gateway.plane.budget_left(("org:acme",))
+    left = gateway.budget_left(("org:acme",))
     reply = await caller.post(style, body)
 
     check_error(reply, style, "rate_limited")
@@ -47,7 +47,7 @@ async def test_a_caller_above_its_limit_is_told_when_to_come_back_and_burns_noth
     assert "x-should-retry" not in reply.headers
     await only_outcome(gateway, reply.request_id, "refused", "rate_limited")
     assert len(upstreams.anthropic.calls) == 1
-    assert gateway.plane.budget_left(("org:acme",)) == left
+    assert gateway.budget_left(("org:acme",)) == left
 
 
 @pytest.mark.parametrize("style", STYLES)
