@@ -105,14 +105,8 @@ class VendorCopies:
                 parcel = update(parcels).where(parcels.c.id == held.parcel)
                 await connection.execute(parcel.values(is_erased=1))
 
-    async def of_case(self, organisation: str, case_id: str) -> list[VendorCopy]:
-        """In the order of ordering; those of commands where `case_id` is empty."""
-        return await self._read(
-            (_COPIES.organisation == organisation) & (_COPIES.case_id == case_id)
-        )
-
     async def of_cases(self, case_ids: Collection[str]) -> list[VendorCopy]:
-        """Of a few cases."""
+        """Of a few cases, in the order of ordering."""
         return await self._read(_COPIES.case_id.in_(case_ids))
 
     async def of_organisation(self, organisation: str) -> list[VendorCopy]:

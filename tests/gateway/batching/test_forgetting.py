@@ -101,7 +101,7 @@ class Scene:
             await self.forgetting.step(row, self.vendor)
 
     async def end(self) -> tuple[str, str]:
-        (copy,) = await self.copies.of_case("acme", "")
+        (copy,) = await self.copies.of_organisation("acme")
         return copy.state, copy.note
 
 

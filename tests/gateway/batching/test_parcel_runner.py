@@ -389,7 +389,7 @@ async def test_what_never_ended_is_deleted_when_it_does_and_given_up_after_thirt
         await worker.ledger.flush()
     await worker.tend(SLOWEST_STEPS)
     assert await lot.rows() == []
-    (copy_left,) = await VendorCopies(lot.database, lot.clock).of_case("acme", "")
+    (copy_left,) = await VendorCopies(lot.database, lot.clock).of_organisation("acme")
     told = ("deleted", "") if does_end else ("kept", NEVER_ENDED)
     assert (copy_left.state, copy_left.note) == told
     assert len(lot.outcomes()) == 3

@@ -41,7 +41,7 @@ async def ordered(
             await copies.order(connection, "case", "acme", BATCH, numbers)
     async with database.reading() as connection:
         rows = (await connection.execute(select(parcels.c.id, parcels.c.is_erased))).all()
-    found = {each.parcel: each.lines for each in await copies.of_case("acme", "case")}
+    found = {each.parcel: each.lines for each in await copies.of_cases(["case"])}
     assert len(found) == expected
     return {row.id: (found[row.id], bool(row.is_erased)) for row in rows if row.id in found}
 
@@ -113,7 +113,7 @@ async def test_each_case_has_orders_of_its_own(database: Database) -> None:
         await copies.order(connection, "second", "other", "batch_2", frozenset({2}))
     cases = {each.case_id for each in await copies.open_of("one")}
     assert cases == {"first", "second"}
-    assert await copies.of_case("other", "first") == []
+    assert await copies.of_organisation("other") == []
     async with database.writing() as connection:
         ended = update(vendor_copies).where(vendor_copies.c.case_id == "first")
         await connection.execute(ended.values(state="unsent"))
