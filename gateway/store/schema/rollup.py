@@ -13,6 +13,9 @@ COUNTERS = (
     *("input_tokens", "output_tokens", "cost_microusd", "duration_us"),
 )
 """`found` are requests with findings, `unpriced` answered ones that cost nothing."""
+HOUR_GROUPS = ("key_id", "target", "provider", "jurisdiction")
+DAY_GROUPS = ("workspace", "project", *HOUR_GROUPS, "policy_digest")
+"""What outcomes of one organisation are told apart by, within an hour and within a day."""
 
 
 def _counters() -> list[Column[int]]:

@@ -16,6 +16,8 @@ from gateway.store.engine import Database
 from gateway.store.schema.audit import audit_records
 from gateway.store.schema.rollup import (
     COUNTERS,
+    DAY_GROUPS,
+    HOUR_GROUPS,
     traffic_day_totals,
     traffic_days,
     traffic_hour_totals,
@@ -24,25 +26,14 @@ from gateway.store.schema.rollup import (
 )
 
 
-DAY_DIMENSIONS: Final = (
-    *(
-        "workspace",
-        "project",
-        "key_id",
-        "target",
-        "provider",
-        "jurisdiction",
-        "policy_digest",
-        "day",
-    ),
-)
+DAY_DIMENSIONS: Final = (*DAY_GROUPS, "day")
 _KEY: Final = "key_id"
 _COSTED: Final = CostRow.__struct_fields__[1:]
 """No more is added up for each of ten thousand groups than a page of cost shows."""
 GroupOrder = Literal["cost", "growth", "requests", "group"]
 """The largest first; by `group` in the order of their values."""
 _ORDERED_BY: Final = {"cost": "cost_microusd", "requests": "requests"}
-HOUR_DIMENSIONS: Final = ("organisation", "key_id", "target", "provider", "jurisdiction", "hour_us")
+HOUR_DIMENSIONS: Final = ("organisation", *HOUR_GROUPS, "hour_us")
 
 
 class Sums(Struct, frozen=True):

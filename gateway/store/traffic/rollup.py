@@ -19,6 +19,8 @@ from gateway.store.schema.audit import audit_awaited_records, audit_records, aud
 from gateway.store.schema.batches import batches
 from gateway.store.schema.rollup import (
     COUNTERS,
+    DAY_GROUPS,
+    HOUR_GROUPS,
     batch_costs,
     rollup_cursors,
     traffic_day_totals,
@@ -35,16 +37,6 @@ BATCH_RECORDS: Final = 5_000
 """So many at once: on SQLite nobody else writes meanwhile."""
 HOURS_KEPT: Final = 24 * 22
 _QUARTER_US: Final = 900_000_000
-_GROUPS: Final = (
-    "workspace",
-    "project",
-    "key_id",
-    "target",
-    "provider",
-    "jurisdiction",
-    "policy_digest",
-)
-_OF_HOURS: Final = ("key_id", "target", "provider", "jurisdiction")
 _HOURS: Final = (traffic_hours, traffic_hour_totals)
 _DAYS: Final = (traffic_days, traffic_day_totals, traffic_key_days)
 _IS_AWAITED: Final = (audit_awaited_records.c.organisation == audit_sequences.c.organisation) & (
@@ -125,8 +117,8 @@ class Rollup:
             rows = await connection.execute(_sums(organisation, done, until))
             by_hour, by_day = _added(rows.mappings().all(), ZoneInfo(zone))
             for tables, names, added in (
-                (_HOURS, ("hour_us", *_OF_HOURS), by_hour),
-                (_DAYS, ("day", *_GROUPS), by_day),
+                (_HOURS, ("hour_us", *HOUR_GROUPS), by_hour),
+                (_DAYS, ("day", *DAY_GROUPS), by_day),
             ):
                 for table in tables:
                     own, sums = _together(table, names, added)
@@ -244,7 +236,7 @@ def _sums(organisation: str, after: int, until: int) -> Any:
         **{name: func.sum(columns[name]) for name in COUNTERS[5:]},
         "last_us": func.max(columns.utc_us),
     }
-    groups = [columns[name] for name in _GROUPS]
+    groups = [columns[name] for name in DAY_GROUPS]
     return (
         select(quarter, *groups, *(value.label(name) for name, value in counted.items()))
         .where(
@@ -269,9 +261,9 @@ def _added(rows: Sequence[Any], zone: ZoneInfo) -> tuple[_Added, _Added]:
         day = datetime.fromtimestamp(start_s, UTC).astimezone(zone).strftime("%Y-%m-%d")
         hour_us = start_s // 3600 * HOUR_US
         sums = [int(row[name] or 0) for name in COUNTERS]
-        of_hour = (row[name] for name in _OF_HOURS)
+        of_hour = (row[name] for name in HOUR_GROUPS)
         _put(by_hour, (hour_us, *of_hour), sums, row["last_us"])
-        _put(by_day, (day, *(row[name] for name in _GROUPS)), sums, row["last_us"])
+        _put(by_day, (day, *(row[name] for name in DAY_GROUPS)), sums, row["last_us"])
     return by_hour, by_day
 
 
