@@ -9,15 +9,16 @@ from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 from sqlalchemy import ColumnElement, RowMapping, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.actors import same_person
+from gateway.actors import ACTOR_CHARS_MAX, same_person
 from gateway.audit.projecting.projection import START, Position
 from gateway.audit.second import SECOND_SUFFIX
 from gateway.clock import Clock
 from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
+from gateway.store.deciding import decided, write_decided
 from gateway.store.engine import Database
 from gateway.store.evidence.gone_workers import GONE_AFTER_S
 from gateway.store.evidence.retiring import Retired, retire_within
@@ -29,7 +30,6 @@ from gateway.store.workers import workers
 RetirementState = Literal["waiting", "approved", "declined", "withdrawn", "overtaken"]
 LISTED_MAX: Final = 100
 _ID_BYTES: Final = 6
-_NAME_CHARS: Final = 200
 _R: Final = worker_retirements.c
 _OLDEST: Final = Order((_R.asked_us, _R.id))
 _NEWEST: Final = Order((_R.asked_us, _R.id), frozenset({0}))
@@ -115,7 +115,7 @@ class Retirements:
             id=secrets.token_hex(_ID_BYTES),
             worker=worker,
             shown=shown,
-            asked_by=actor[:_NAME_CHARS],
+            asked_by=actor[:ACTOR_CHARS_MAX],
             reason=reason,
             asked_us=self._clock.utc_us(),
         )
@@ -141,7 +141,7 @@ class Retirements:
                 raise Forbidden("A worker is retired by somebody else than who asked for it.")
             await _require_unretired(connection, found.worker)
             await self._require_as_shown(connection, found)
-            after = _decided(found, "approved", actor, comment, now_us)
+            after = decided(found, "approved", actor, comment, now_us)
             await _end(connection, after)
             heard_us = found.shown.heard_us or now_us
             retired = Retired(found.worker, heard_us, now_us, after.decided_by, found.reason)
@@ -165,7 +165,7 @@ class Retirements:
             found = await _waiting(connection, retirement_id)
             if same_person(actor, found.asked_by) is not (state == "withdrawn"):
                 raise Forbidden("It is withdrawn by who asked for it, and declined by others.")
-            after = _decided(found, state, actor, comment, self._clock.utc_us())
+            after = decided(found, state, actor, comment, self._clock.utc_us())
             await _end(connection, after)
         return after
 
@@ -216,21 +216,7 @@ async def _waiting(connection: AsyncConnection, retirement_id: str) -> Retiremen
 async def _end(connection: AsyncConnection, after: Retirement) -> None:
     """Raises RequestInvalid where somebody else decided it in the same moment."""
     change = update(worker_retirements).where(_R.id == after.id, _R.state == "waiting")
-    values = {
-        "state": after.state,
-        "decided_by": after.decided_by,
-        "comment": after.comment,
-        "decided_us": after.decided_us,
-    }
-    if not (await connection.execute(change.values(**values))).rowcount:
-        raise RequestInvalid("this was decided meanwhile", parameter="id")
-
-
-def _decided(
-    found: Retirement, state: RetirementState, actor: str, comment: str, now_us: int
-) -> Retirement:
-    by = actor[:_NAME_CHARS]
-    return replace(found, state=state, decided_by=by, comment=comment, decided_us=now_us)
+    await write_decided(connection, change, after, said="this")
 
 
 def _row_of(made: Retirement) -> dict[str, Any]:

@@ -11,14 +11,14 @@ from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 from sqlalchemy import ColumnElement, RowMapping, Select, and_, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.actors import same_person
+from gateway.actors import ACTOR_CHARS_MAX, same_person
 from gateway.clock import Clock
 from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
 from gateway.oversight.key_scope import KeyScope, is_widening, scope_of
+from gateway.store.deciding import decided, write_decided
 from gateway.store.engine import Database
 from gateway.store.pages import Order, Part, count_by, part_behind
 from gateway.store.revisions import bump
@@ -31,7 +31,6 @@ _ID_BYTES: Final = 6
 _P, _K = key_proposals.c, virtual_keys.c
 _OLDEST: Final = Order((_P.proposed_us, _P.id))
 _NEWEST: Final = Order((_P.proposed_us, _P.id), frozenset({0}))
-_NAME_CHARS: Final = 200
 
 
 class KeyProposal(Struct, frozen=True):
@@ -147,7 +146,7 @@ class KeyScopes:
                 key_name=row["name"],
                 seen=seen,
                 wanted=wanted,
-                proposed_by=actor[:_NAME_CHARS],
+                proposed_by=actor[:ACTOR_CHARS_MAX],
                 reason=reason,
                 proposed_us=self._clock.utc_us(),
             )
@@ -173,7 +172,7 @@ class KeyScopes:
             ends_us = found.wanted.expires_us
             if ends_us is not None and ends_us <= now_us:
                 raise RequestInvalid("the key would have expired by now", parameter="id")
-            after = _decided(found, "approved", actor, comment, now_us)
+            after = decided(found, "approved", actor, comment, now_us)
             await _end(connection, after)
             await self._set(connection, found.key_id, found.wanted)
         return after
@@ -197,7 +196,7 @@ class KeyScopes:
             is_own = same_person(actor, found.proposed_by)
             if is_own is not (state == "withdrawn"):
                 raise Forbidden("A proposal is withdrawn by who made it, and declined by others.")
-            after = _decided(found, state, actor, comment, self._clock.utc_us())
+            after = decided(found, state, actor, comment, self._clock.utc_us())
             await _end(connection, after)
         return after
 
@@ -263,24 +262,10 @@ class KeyScopes:
         await connection.execute(others.values(**overtaken))
 
 
-def _decided(
-    found: KeyProposal, state: ProposalState, actor: str, comment: str, now_us: int
-) -> KeyProposal:
-    by = actor[:_NAME_CHARS]
-    return replace(found, state=state, decided_by=by, comment=comment, decided_us=now_us)
-
-
 async def _end(connection: AsyncConnection, after: KeyProposal) -> None:
     """Raises RequestInvalid where somebody else decided it in the same moment."""
     change = update(key_proposals).where(_P.id == after.id, _P.state == "waiting")
-    values = {
-        "state": after.state,
-        "decided_by": after.decided_by,
-        "comment": after.comment,
-        "decided_us": after.decided_us,
-    }
-    if not (await connection.execute(change.values(**values))).rowcount:
-        raise RequestInvalid("this proposal was decided meanwhile", parameter="id")
+    await write_decided(connection, change, after, said="this proposal")
 
 
 def _row_of(made: KeyProposal) -> dict[str, Any]:

@@ -12,9 +12,10 @@ from msgspec.structs import asdict, replace
 from sqlalchemy import RowMapping, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.actors import same_person
+from gateway.actors import ACTOR_CHARS_MAX, same_person
 from gateway.clock import Clock
 from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
+from gateway.store.deciding import decided, write_decided
 from gateway.store.engine import Database
 from gateway.store.money.price_files import PriceOrder, insert_first, next_number, put_in_force
 from gateway.store.pages import Order, Part, part_behind
@@ -116,7 +117,7 @@ class PriceProposals:
                 await next_number(connection, _P.number),
                 file,
                 seen,
-                actor[:200],
+                actor[:ACTOR_CHARS_MAX],
                 reason,
                 self._clock.utc_us(),
                 more_microusd,
@@ -137,19 +138,10 @@ class PriceProposals:
             if same_person(actor, found.proposed_by):
                 raise Forbidden("Prices are approved by somebody else than who proposed them.")
             now_us = self._clock.utc_us()
-            order = PriceOrder(found.seen + 1, found.file, actor[:200], found.reason, now_us)
+            after = decided(found, "approved", actor, comment, now_us)
+            order = PriceOrder(found.seen + 1, found.file, after.decided_by, found.reason, now_us)
             await put_in_force(connection, order)
-            await _end(
-                connection,
-                replace(
-                    found,
-                    state="approved",
-                    decided_by=actor[:200],
-                    comment=comment,
-                    decided_us=now_us,
-                    place=order.place,
-                ),
-            )
+            await _end(connection, replace(after, place=order.place))
             others = update(price_proposals).where(_P.state == "waiting")
             await connection.execute(others.values(state="overtaken", decided_us=now_us))
         return order
@@ -167,13 +159,7 @@ class PriceProposals:
             found = await _waiting(connection, number)
             if same_person(actor, found.proposed_by) is not (state == "withdrawn"):
                 raise Forbidden("A proposal is withdrawn by who made it, and declined by others.")
-            after = replace(
-                found,
-                state=state,
-                decided_by=actor[:200],
-                comment=comment,
-                decided_us=self._clock.utc_us(),
-            )
+            after = decided(found, state, actor, comment, self._clock.utc_us())
             await _end(connection, after)
         return after
 
@@ -200,5 +186,5 @@ async def _waiting(connection: AsyncConnection, number: int) -> PriceProposal:
 async def _end(connection: AsyncConnection, after: PriceProposal) -> None:
     """Raises RequestInvalid where somebody else decided it in the same moment."""
     change = update(price_proposals).where(_P.number == after.number, _P.state == "waiting")
-    if not (await connection.execute(change.values(asdict(after)))).rowcount:
-        raise RequestInvalid("this proposal was decided meanwhile", parameter="number")
+    change = change.values(place=after.place)
+    await write_decided(connection, change, after, said="this proposal", parameter="number")
