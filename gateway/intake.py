@@ -185,6 +185,7 @@ class Intake:
         left_microusd = await self._ledger.left_now_microusd(asked.accounts)
         now_us = self.clock.utc_us()
         ruling = self._ruling(asked, left_microusd, now_us)
+        self._aftermath.decided(asked.governing, ruling)
         await self._turns
         content: bytes | None = request.raw
         if ruling.plan.audit_content != "encrypted":
@@ -259,7 +260,15 @@ class Intake:
             inspection = await self._inspector.inspect(
                 request, principal.organisation, reads, principal.key_id
             )
-            self._check_keepable(arrival, principal, request, inspection, governed)
+            asked = Asked(
+                *(arrival, principal, request, inspection, governing, governed),
+                accounts=principal.accounts,
+                permit=permit,
+            )
+            left_microusd = self._ledger.left_microusd(asked.accounts)
+            ruling = self._ruling(asked, left_microusd, self.clock.utc_us())
+            if ruling.plan.audit_content != "encrypted":
+                raise PolicyDenied("Policy does not let this be kept (`audit_content`).")
         except GatewrightError as error:
             self._rates.take_back(permit)
             record = await self._conclusion.refused(arrival, principal, request, inspection, error)
@@ -270,26 +279,6 @@ class Intake:
             raise
         self._rates.release(permit, 0)
         return inspection.data_class
-
-    def _check_keepable(
-        self,
-        arrival: Arrival,
-        principal: Principal,
-        request: ChatRequest,
-        inspection: Inspection,
-        governed: PolicyDocument,
-    ) -> None:
-        """Raises what `planning.rule` does, and PolicyDenied where not all of it would be kept."""
-        snapshot = arrival.snapshot
-        facts = planning.gather(
-            *(request, principal, inspection, self._ledger.left_microusd(principal.accounts)),
-            self.clock.utc_us(),
-            snapshot.board,
-            headers=planning.visible_headers(arrival.headers, snapshot.policies.visible_headers),
-        )
-        ruling = planning.rule(governed, facts, request, snapshot.board, self._limits)
-        if ruling.plan.audit_content != "encrypted":
-            raise PolicyDenied("Policy does not let this be kept (`audit_content`).")
 
     def _ruling(self, asked: Asked, left_microusd: int | None, now_us: int) -> planning.Ruling:
         """What policy says of it now."""
@@ -308,12 +297,10 @@ class Intake:
             warm=self._conclusion.warm(snapshot.policies, principal, request),
         )
         try:
-            ruling = planning.rule(asked.governed, facts, request, snapshot.board, self._limits)
+            return planning.rule(asked.governed, facts, request, snapshot.board, self._limits)
         except GatewrightError as error:
             error.message += told_unread(asked.inspection.incomplete_reasons)
             raise
-        self._aftermath.decided(asked.governing, ruling)
-        return ruling
 
     async def _with_less_kept(
         self,
