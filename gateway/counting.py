@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from msgspec import structs
 
 from gateway.dialects.counted import count_of
-from gateway.dispatch.attempts import HTTP_ERROR_MIN, AttemptLog, RunningAttempt, end_code
+from gateway.dispatch.attempts import HTTP_ERROR_MIN, AttemptLog, RunningAttempt
 from gateway.dispatch.health import TargetHealth
 from gateway.dispatch.refusals import refusal_of
 from gateway.errors import GatewrightError, UpstreamFailed, UpstreamRefused
@@ -164,9 +164,3 @@ class Counting(Pipeline):
             return dialect.decode_reply(raw)
         finally:
             await reply.close()
-
-    async def _break_off(
-        self, passage: Passage, attempts: AttemptLog, error: BaseException
-    ) -> None:
-        """The caller left, or we failed: nothing is billed, for counts are free."""
-        await self._conclusion.broken_off(passage, attempts, b"", end_code(error))
