@@ -56,9 +56,9 @@ from gateway.store.money.rate_limits import RateLimitTable
 from gateway.store.money.spending import SpendingReader
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.policies.scheduler import Scheduler
-from gateway.store.right_keys import require_right_keys
 from gateway.store.schema.version import require_permitted_schema
-from gateway.store.spare_secrets import Retirement, SpareSecretTable
+from gateway.store.sealing.right_keys import require_right_keys
+from gateway.store.sealing.spare_secrets import Retirement, SpareSecretTable
 from gateway.store.traffic.figures import TrafficFigures
 from gateway.store.traffic.lists import TrafficReader
 from gateway.store.traffic.rollup import Rollup

@@ -63,8 +63,8 @@ from gateway.store.policies.documents import PolicyStore
 from gateway.store.policies.guard import CanaryGuard
 from gateway.store.pool_drains import DrainKeeper, DrainTable
 from gateway.store.revisions import RevisionWatcher
-from gateway.store.right_keys import require_right_keys
 from gateway.store.schema.version import require_permitted_schema
+from gateway.store.sealing.right_keys import require_right_keys
 from gateway.store.traffic.archive import DecisionArchive
 from gateway.store.workers import WorkerTable
 from gateway.telemetry import Event, logger

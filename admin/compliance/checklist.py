@@ -30,7 +30,7 @@ from gateway.store.evidence.deliveries import Deliveries
 from gateway.store.evidence.sink import AuditQuery
 from gateway.store.money.price_proposals import PriceProposals
 from gateway.store.policies.documents import PolicyStore
-from gateway.store.sealed_secrets import SealedSecretTable
+from gateway.store.sealing.sealed_secrets import SealedSecretTable
 from gateway.store.traffic.drifts import DriftTable
 
 

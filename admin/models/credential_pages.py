@@ -24,7 +24,7 @@ from admin.sign_in.pages import READING, SEE_OTHER
 from gateway.errors import Exhausted, RequestInvalid
 from gateway.oversight.access import Permission
 from gateway.secrets.secret import Secret
-from gateway.store.sealed_secrets import SealedSecret
+from gateway.store.sealing.sealed_secrets import SealedSecret
 
 
 AT: Final = "/models/credentials"

@@ -20,7 +20,7 @@ from gateway.oversight.deeds import OPERATORS
 from gateway.secrets.credentials import master_key, provider_credential
 from gateway.secrets.secret import Secret
 from gateway.store.evidence.sink import AuditQuery
-from gateway.store.sealed_secrets import SealedSecret, SealedSecretTable
+from gateway.store.sealing.sealed_secrets import SealedSecret, SealedSecretTable
 
 
 Kind = Literal["database", "environment", "file", "vault", "aws"]

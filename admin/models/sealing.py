@@ -14,7 +14,7 @@ from gateway.errors import RequestInvalid
 from gateway.oversight.access import Person
 from gateway.secrets.credentials import master_key
 from gateway.secrets.secret import Secret
-from gateway.store.sealed_secrets import SealedSecret
+from gateway.store.sealing.sealed_secrets import SealedSecret
 
 
 LENGTH_MAX: Final = 8_192

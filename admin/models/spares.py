@@ -29,8 +29,14 @@ from gateway.oversight.workers import standing
 from gateway.secrets.credentials import master_key
 from gateway.secrets.secret import Secret
 from gateway.store.checkups import CheckupOrder, CheckupTable
-from gateway.store.sealed_secrets import SealedSecret
-from gateway.store.spare_secrets import FORMER, NEXT, SpareKind, SpareSecret, SpareSecretTable
+from gateway.store.sealing.sealed_secrets import SealedSecret
+from gateway.store.sealing.spare_secrets import (
+    FORMER,
+    NEXT,
+    SpareKind,
+    SpareSecret,
+    SpareSecretTable,
+)
 from gateway.store.workers import WorkerTable
 
 

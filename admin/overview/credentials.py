@@ -5,7 +5,7 @@ from collections.abc import Collection
 from admin.services import Services
 from gateway.configuration.settings import Settings
 from gateway.secrets.credentials import credential_problem, master_key
-from gateway.store.sealed_secrets import SealedSecretTable
+from gateway.store.sealing.sealed_secrets import SealedSecretTable
 
 
 ABSENT = "no credential"

@@ -37,8 +37,8 @@ from gateway.secrets.credentials import (
 )
 from gateway.store.engine import Database
 from gateway.store.money.price_files import PriceFiles
-from gateway.store.right_keys import require_right_keys
 from gateway.store.schema.version import require_permitted_schema
+from gateway.store.sealing.right_keys import require_right_keys
 
 
 Outcome = Literal["good", "warn", "refused"]

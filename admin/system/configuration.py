@@ -17,8 +17,8 @@ from gateway.configuration.sections import CurrencySettings, SinkSettings
 from gateway.configuration.settings import ProviderSettings, Settings, TargetSettings
 from gateway.errors import ConfigurationInvalid, StartupRefused
 from gateway.oversight.access import Permission
-from gateway.store.keys_in_use import KeyInUse, keys_in_use
 from gateway.store.schema.version import Migration, known_migrations, newest_schema, schema_of
+from gateway.store.sealing.keys_in_use import KeyInUse, keys_in_use
 
 
 AT: Final = "/system/configuration"

@@ -53,8 +53,8 @@ from gateway.snapshot import SnapshotKeeper
 from gateway.store.engine import Database
 from gateway.store.money.alerts import AlertTable, BudgetAlerts
 from gateway.store.money.leases import LeaseTable
-from gateway.store.sealed_secrets import DatabasePlace, SealedSecretTable
-from gateway.store.spare_secrets import SpareSecretTable
+from gateway.store.sealing.sealed_secrets import DatabasePlace, SealedSecretTable
+from gateway.store.sealing.spare_secrets import SpareSecretTable
 from gateway.telemetry import Event, logger
 
 

@@ -26,8 +26,8 @@ from gateway.secrets.credentials import admin_token, all_peppers, credential_pro
 from gateway.secrets.validity import Term, day, next_end
 from gateway.store.engine import open_database, parse_url
 from gateway.store.evidence.numbered_places import require_what_was_numbered
-from gateway.store.right_keys import look_at_keys
 from gateway.store.schema.version import NO_SCHEMA, require_permitted_schema
+from gateway.store.sealing.right_keys import look_at_keys
 from gateway.worker.policy_doubts import doubts_about
 from gateway.worker.pricing import configured_targets, watched_prices
 

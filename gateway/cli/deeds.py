@@ -35,8 +35,8 @@ from gateway.store.money.leases import LeaseTable
 from gateway.store.money.rate_limits import RateLimitTable
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.pool_drains import DrainTable
-from gateway.store.right_keys import require_right_master
-from gateway.store.sealed_secrets import SealedSecretNames
+from gateway.store.sealing.right_keys import require_right_master
+from gateway.store.sealing.sealed_secrets import SealedSecretNames
 
 
 RECORDING: set[str] = set()

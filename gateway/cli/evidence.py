@@ -38,7 +38,7 @@ from gateway.store.evidence.proofs import proof_of
 from gateway.store.evidence.sink import AuditQuery
 from gateway.store.evidence.told_deeds import CALLED_LOST, ToldDeeds
 from gateway.store.policies.documents import PolicyStore
-from gateway.store.right_keys import require_right_master
+from gateway.store.sealing.right_keys import require_right_master
 
 
 _AT_ONCE = 1_000

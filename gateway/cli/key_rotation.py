@@ -24,11 +24,11 @@ from gateway.oversight.deeds import Deeds
 from gateway.secrets.credentials import master_key, named_master_keys
 from gateway.secrets.envelope import MasterKey, create_key_file
 from gateway.store.engine import Database
-from gateway.store.hanging import all_hanging, told
-from gateway.store.keys_in_use import keys_in_use
-from gateway.store.resealing import Resealing
-from gateway.store.right_keys import require_right_master
-from gateway.store.sealed_kinds import KINDS
+from gateway.store.sealing.hanging import all_hanging, told
+from gateway.store.sealing.keys_in_use import keys_in_use
+from gateway.store.sealing.resealing import Resealing
+from gateway.store.sealing.right_keys import require_right_master
+from gateway.store.sealing.sealed_kinds import KINDS
 from gateway.store.workers import WorkerTable
 
 

@@ -27,7 +27,7 @@ from gateway.secrets.credentials import all_peppers
 from gateway.store.identity.keys import KeyReader, KeyStore, NewKey, Place, secrets_mark
 from gateway.store.identity.names import visible
 from gateway.store.identity.workloads import stored, workload_ordered
-from gateway.store.right_keys import require_right_pepper
+from gateway.store.sealing.right_keys import require_right_pepper
 from gateway.types import Translation
 
 

@@ -21,9 +21,9 @@ from gateway.secrets.credentials import (
 )
 from gateway.secrets.envelope import sync_folder
 from gateway.secrets.key_services import KeyService, KeyServiceFailed, is_wrapped
-from gateway.store.adopted_keys import adopt_key, adoption_of
-from gateway.store.key_checks import MASTER_KEY
-from gateway.store.right_keys import require_right_master
+from gateway.store.sealing.adopted_keys import adopt_key, adoption_of
+from gateway.store.sealing.key_checks import MASTER_KEY
+from gateway.store.sealing.right_keys import require_right_master
 from gateway.store.workers import WorkerTable
 
 

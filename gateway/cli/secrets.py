@@ -17,8 +17,8 @@ from gateway.cli.options import asynchronous, config_option, read_secret
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.secrets.credentials import master_key
-from gateway.store.right_keys import require_right_master
-from gateway.store.sealed_secrets import SealedSecretNames, SealedSecretTable
+from gateway.store.sealing.right_keys import require_right_master
+from gateway.store.sealing.sealed_secrets import SealedSecretNames, SealedSecretTable
 
 
 @asynccontextmanager

@@ -19,7 +19,7 @@ from gateway.store.identity.people import PeopleStore
 from gateway.store.money.leases import LeaseTable
 from gateway.store.schema.tables import virtual_keys
 from gateway.store.schema.version import newest_schema
-from gateway.store.sealed_secrets import SealedSecretTable
+from gateway.store.sealing.sealed_secrets import SealedSecretTable
 from gateway.store.workers import WorkerTable
 from gateway.types import AuditRecord, Usage
 from tests.admin.listener import Listener

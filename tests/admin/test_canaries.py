@@ -174,7 +174,7 @@ class Drive:
                 *("POST", "/prove", {"password": RIGHT}, ""),
             ),
             (
-                "gateway.store.sealed_secrets.SealedSecretTable.seal",
+                "gateway.store.sealing.sealed_secrets.SealedSecretTable.seal",
                 *("POST", name, None, f'{{"value":"{SEALED}","expected_version":1}}'),
             ),
             ("gateway.store.identity.keys.KeyStore.issue", "POST", f"{API}/keys", None, order),

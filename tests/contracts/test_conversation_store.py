@@ -39,9 +39,9 @@ from gateway.secrets.secret import Secret
 from gateway.store.conversations import DatabaseConversations
 from gateway.store.engine import Database, open_database
 from gateway.store.kept_answers import DatabaseAnswers, kept_answers
-from gateway.store.resealing import Resealing
 from gateway.store.schema.custody import audit_holds
-from gateway.store.sealed_kinds import KINDS
+from gateway.store.sealing.resealing import Resealing
+from gateway.store.sealing.sealed_kinds import KINDS
 from gateway.types import Principal
 
 

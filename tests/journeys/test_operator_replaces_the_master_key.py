@@ -16,7 +16,7 @@ from gateway.secrets.credentials import master_key
 from gateway.secrets.envelope import create_key_file
 from gateway.secrets.secret import Secret
 from gateway.store.engine import open_database
-from gateway.store.sealed_secrets import SealedSecretTable
+from gateway.store.sealing.sealed_secrets import SealedSecretTable
 from tests.faults.envelopes import Caller, ask
 from tests.running_gateway import CLAUDE_TARGET, RunningGateway, Upstreams
 

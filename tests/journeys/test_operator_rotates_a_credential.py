@@ -10,7 +10,7 @@ from gateway.clock import SystemClock
 from gateway.secrets.credentials import master_key
 from gateway.secrets.secret import Secret
 from gateway.store.engine import open_database
-from gateway.store.sealed_secrets import DatabasePlace, SealedSecretTable
+from gateway.store.sealing.sealed_secrets import DatabasePlace, SealedSecretTable
 from tests.faults.envelopes import Caller, ask
 from tests.running_gateway import CLAUDE_TARGET, GPT_TARGET, RunningGateway, Upstreams
 from tests.upstreams import Answer

@@ -47,10 +47,10 @@ from gateway.store.batching.room import answers_bytes, held, held_alone
 from gateway.store.engine import Database
 from gateway.store.expired import delete_over
 from gateway.store.held import is_held
-from gateway.store.key_checks import is_contradicted
 from gateway.store.pages import page_of
 from gateway.store.schema.batches import batch_lines, batches
 from gateway.store.schema.owned import is_of, owned_by, owner_of
+from gateway.store.sealing.key_checks import is_contradicted
 from gateway.telemetry import Event, logger
 
 

@@ -15,7 +15,7 @@ from gateway.audit.projecting.export import segment_rows
 from gateway.secrets.credentials import master_key
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
-from gateway.store.sealed_secrets import SealedSecretTable
+from gateway.store.sealing.sealed_secrets import SealedSecretTable
 from tests.admin import seeding
 from tests.admin.chromium import window
 from tests.admin.listener import Browser, Listener, browsing

@@ -11,7 +11,7 @@ from admin.models.lately import breakers_of
 from gateway.oversight.workers import WorkerReport
 from gateway.secrets.credentials import master_key
 from gateway.secrets.secret import Secret
-from gateway.store.sealed_secrets import SealedSecretTable
+from gateway.store.sealing.sealed_secrets import SealedSecretTable
 from gateway.store.workers import WorkerTable
 from gateway.types import Attempt
 from tests.admin import seeding

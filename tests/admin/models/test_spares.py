@@ -16,7 +16,7 @@ from gateway.oversight.deeds import Deeds
 from gateway.secrets.credentials import master_key
 from gateway.store.identity.people import PeopleStore
 from gateway.store.identity.sessions import IDLE_S
-from gateway.store.spare_secrets import Retirement, SpareSecretTable
+from gateway.store.sealing.spare_secrets import Retirement, SpareSecretTable
 from tests.admin import seeding
 from tests.admin.chromium import window
 from tests.admin.listener import Browser, Listener

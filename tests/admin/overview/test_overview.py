@@ -13,7 +13,7 @@ from gateway.store.custody.orders import Custody
 from gateway.store.identity.people import PeopleStore
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.policies.guard import ACTOR as GUARD
-from gateway.store.sealed_secrets import SealedSecretTable
+from gateway.store.sealing.sealed_secrets import SealedSecretTable
 from gateway.types import AuditRecord
 from tests.admin.listener import Browser, Listener, browsing
 from tests.admin.seeding import (

@@ -15,9 +15,9 @@ from gateway.clock import SystemClock
 from gateway.configuration.reading import parse_settings
 from gateway.secrets.credentials import master_key
 from gateway.secrets.secret import Secret
-from gateway.store.keys_in_use import keys_in_use
 from gateway.store.schema.version import newest_schema
-from gateway.store.sealed_secrets import SealedSecretTable
+from gateway.store.sealing.keys_in_use import keys_in_use
+from gateway.store.sealing.sealed_secrets import SealedSecretTable
 from tests.admin import seeding
 from tests.admin.listener import Browser, Listener, browsing
 

@@ -19,8 +19,8 @@ from gateway.secrets.vault import VaultPlace, VaultSession
 from gateway.secrets.vault_transit import VaultTransit
 from gateway.store.engine import Database
 from gateway.store.schema.tables import sealed_secrets
-from gateway.store.sealed_secrets import DatabasePlace, SealedSecretTable
-from gateway.store.spare_secrets import SpareSecretTable
+from gateway.store.sealing.sealed_secrets import DatabasePlace, SealedSecretTable
+from gateway.store.sealing.spare_secrets import SpareSecretTable
 from tests.gateway.secrets.vault_stub import VaultStub
 
 

@@ -22,8 +22,8 @@ from gateway.store.evidence.second_rows import line_of
 from gateway.store.identity.provided_sessions import ProvidedSessions, Vouching
 from gateway.store.kept_answers import DatabaseAnswers
 from gateway.store.schema.audit import audit_second_keys
-from gateway.store.sealed_secrets import SealedSecretTable
-from gateway.store.spare_secrets import SpareSecretTable
+from gateway.store.sealing.sealed_secrets import SealedSecretTable
+from gateway.store.sealing.spare_secrets import SpareSecretTable
 
 
 PROJECT = Project("acme", "main", "web")

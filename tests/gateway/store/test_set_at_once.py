@@ -20,7 +20,7 @@ from gateway.store.money.leases import LeaseTable
 from gateway.store.money.rate_limits import RateLimitTable, rate_mark
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.pool_drains import DrainTable
-from gateway.store.sealed_secrets import SealedSecretTable
+from gateway.store.sealing.sealed_secrets import SealedSecretTable
 from tests.policies.worlds import document
 
 

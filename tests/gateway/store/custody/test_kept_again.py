@@ -19,8 +19,8 @@ from gateway.store.batching.file_rewriting import FileRewriter
 from gateway.store.batching.files import PART_BYTES, FileStore, kept_file_parts, kept_files
 from gateway.store.custody.erased_kept import NAME
 from gateway.store.custody.kept_content import KeptContent
-from gateway.store.resealing import Resealing
-from gateway.store.sealed_kinds import KINDS
+from gateway.store.sealing.resealing import Resealing
+from gateway.store.sealing.sealed_kinds import KINDS
 from tests.gateway.store.custody.kept_archive import Archive, line, result
 
 

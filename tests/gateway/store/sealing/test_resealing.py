@@ -12,13 +12,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.keeper import SecretUnavailableError
 from gateway.secrets.secret import Secret
-from gateway.store import resealing
 from gateway.store.engine import Database
-from gateway.store.resealing import Resealing
 from gateway.store.schema.batches import batches
 from gateway.store.schema.tables import metadata, sealed_secrets
-from gateway.store.sealed_kinds import KINDS, hanging_on, named_masters
-from gateway.store.sealed_secrets import SealedSecretTable
+from gateway.store.sealing import resealing
+from gateway.store.sealing.resealing import Resealing
+from gateway.store.sealing.sealed_kinds import KINDS, hanging_on, named_masters
+from gateway.store.sealing.sealed_secrets import SealedSecretTable
 from tests.gateway.store.sealed_world import CLOCK, SealedWorld, new_key
 
 

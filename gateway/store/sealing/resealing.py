@@ -15,7 +15,7 @@ from sqlalchemy import and_, select, tuple_, update
 from gateway.clock import Clock
 from gateway.secrets.envelope import MasterKey
 from gateway.store.engine import Database
-from gateway.store.sealed_kinds import SealedKind
+from gateway.store.sealing.sealed_kinds import SealedKind
 
 
 AT_ONCE: Final = 50

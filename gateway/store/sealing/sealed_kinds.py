@@ -27,7 +27,7 @@ from gateway.store.schema.audit import audit_second_keys
 from gateway.store.schema.batches import batches
 from gateway.store.schema.owned import OWNER, owner_of
 from gateway.store.schema.tables import admin_sessions, sealed_secrets, spare_secrets
-from gateway.store.sealed_secrets import sealed_anew
+from gateway.store.sealing.sealed_secrets import sealed_anew
 
 
 Values = Mapping[str, object]

@@ -22,7 +22,7 @@ from gateway.secrets.secret import Secret
 from gateway.store.engine import Database
 from gateway.store.revisions import bump
 from gateway.store.schema.tables import sealed_secrets, spare_secrets
-from gateway.store.sealed_secrets import MEANWHILE, newest_version, open_row, sealed_row
+from gateway.store.sealing.sealed_secrets import MEANWHILE, newest_version, open_row, sealed_row
 
 
 SpareKind = Literal["next", "former"]

@@ -24,7 +24,10 @@ from gateway.store.batching.files import about_file, kept_files
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.second_rows import line_of
 from gateway.store.kept_answers import DatabaseAnswers
-from gateway.store.key_checks import (
+from gateway.store.schema.audit import audit_second_keys
+from gateway.store.schema.batches import batches
+from gateway.store.schema.tables import key_checks, sealed_secrets, spare_secrets
+from gateway.store.sealing.key_checks import (
     MASTER_KEY,
     KeyCheck,
     checked,
@@ -32,12 +35,9 @@ from gateway.store.key_checks import (
     key_of_pepper,
     known_masters,
 )
-from gateway.store.right_keys import opens_something
-from gateway.store.schema.audit import audit_second_keys
-from gateway.store.schema.batches import batches
-from gateway.store.schema.tables import key_checks, sealed_secrets, spare_secrets
-from gateway.store.sealed_kinds import say_who_sealed
-from gateway.store.sealed_secrets import SealedSecretTable
+from gateway.store.sealing.right_keys import opens_something
+from gateway.store.sealing.sealed_kinds import say_who_sealed
+from gateway.store.sealing.sealed_secrets import SealedSecretTable
 from tests.gateway.store.rows import filled
 
 

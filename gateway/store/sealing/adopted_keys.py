@@ -12,7 +12,7 @@ from gateway.configuration.settings import Settings
 from gateway.secrets.credentials import master_key, pepper, pepper_setting
 from gateway.secrets.envelope import MasterKey
 from gateway.store.engine import Database
-from gateway.store.key_checks import (
+from gateway.store.sealing.key_checks import (
     MASTER_KEY,
     asked,
     keep_anew,

@@ -11,8 +11,8 @@ from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.secrets.credentials import master_key, named_master_keys, pepper_setting
 from gateway.store.engine import Database
-from gateway.store.hanging import all_hanging
 from gateway.store.identity.key_peppers import hanging_on_peppers, holds_of_end_users
+from gateway.store.sealing.hanging import all_hanging
 
 
 class KeyInUse(Struct, frozen=True):

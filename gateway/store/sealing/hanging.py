@@ -8,8 +8,8 @@ from gateway.audit.content_keys.masters import hanging_in, masters_of
 from gateway.configuration.settings import Settings
 from gateway.errors import StartupRefused
 from gateway.store.engine import Database
-from gateway.store.key_checks import known_masters
-from gateway.store.sealed_kinds import hanging_on, named_masters
+from gateway.store.sealing.key_checks import known_masters
+from gateway.store.sealing.sealed_kinds import hanging_on, named_masters
 
 
 Hanging = dict[str, Counter[str]]

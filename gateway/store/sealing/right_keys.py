@@ -26,10 +26,14 @@ from gateway.secrets.envelope import MasterKey, UnwrapFailed
 from gateway.store.batching.batches import about_batch
 from gateway.store.batching.files import about_file, kept_files
 from gateway.store.engine import Database
-from gateway.store.hanging import hanging, told
 from gateway.store.identity.key_peppers import hanging_on_peppers
 from gateway.store.kept_answers import about_answer, kept_answers
-from gateway.store.key_checks import (
+from gateway.store.schema.audit import audit_second_keys
+from gateway.store.schema.batches import batches
+from gateway.store.schema.owned import owner_columns, owner_of
+from gateway.store.schema.tables import sealed_secrets, spare_secrets
+from gateway.store.sealing.hanging import hanging, told
+from gateway.store.sealing.key_checks import (
     MASTER_KEY,
     KeyCheck,
     Vouched,
@@ -40,11 +44,7 @@ from gateway.store.key_checks import (
     known_peppers,
     pepper_check,
 )
-from gateway.store.schema.audit import audit_second_keys
-from gateway.store.schema.batches import batches
-from gateway.store.schema.owned import owner_columns, owner_of
-from gateway.store.schema.tables import sealed_secrets, spare_secrets
-from gateway.store.sealed_kinds import say_who_sealed
+from gateway.store.sealing.sealed_kinds import say_who_sealed
 
 
 _LOOKED_AT = 20
