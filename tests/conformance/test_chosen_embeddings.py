@@ -1,7 +1,6 @@
 """Embeddings of no model in particular: chosen only where the vectors can be but of one kind."""
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -47,15 +46,13 @@ Start = Callable[[str], AbstractAsyncContextManager[RunningGateway]]
 
 
 @pytest.fixture
-def start(tmp_path: Path, sqlite_template: Path, upstreams: Upstreams) -> Start:
+def start(tmp_path: Path, sqlite_url: str, upstreams: Upstreams) -> Start:
     """A gateway with these targets beside those of every other one, whose upstreams embed."""
-    shutil.copyfile(sqlite_template, tmp_path / "gateway.db")
-    url = f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
     names = ("fake-model", "bge-m3", "text-embedding-3-small")
     upstreams.engine.models = tuple({"id": name} for name in names)
     for upstream in (upstreams.openai, upstreams.engine):
         upstream.answer(Answer(body=msgspec.json.encode(VECTORS)))
-    return lambda targets: RunningGateway(tmp_path, url, upstreams, more=targets)
+    return lambda targets: RunningGateway(tmp_path, sqlite_url, upstreams, more=targets)
 
 
 @asynccontextmanager

@@ -1,6 +1,5 @@
 """Text completions: a bare prompt, continued as it is or not at all, through the whole journey."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -248,18 +247,16 @@ async def test_azures_client_completes_by_its_own_paths(
 @pytest.mark.parametrize("obligation", ["pseudonymise = true", "redact = true"])
 async def test_values_stay_where_policy_says_so_and_come_back(
     tmp_path: Path,
-    sqlite_template: Path,
+    sqlite_url: str,
     own_upstreams: Upstreams,
     obligation: str,
     *,
     stream: bool,
 ) -> None:
-    shutil.copyfile(sqlite_template, tmp_path / "gateway.db")
     (tmp_path / "policy.toml").write_text(POLICY.format(obligation=obligation))
     more = f'[policy]\nfile = "{tmp_path / "policy.toml"}"'
-    url = f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
     prompt = "Please write to Ingrid Halvorsen at ingrid@corp-mail.no about her card."
-    async with RunningGateway(tmp_path, url, own_upstreams, more=more) as running:
+    async with RunningGateway(tmp_path, sqlite_url, own_upstreams, more=more) as running:
         key = await running.issue_key()
         async with openai.AsyncOpenAI(base_url=f"{running.url}/v1", api_key=key) as client:
             await client.completions.create(model=ENGINE_TARGET, prompt=prompt)
@@ -289,17 +286,15 @@ async def continued(
 
 
 async def test_the_engine_of_this_repository_continues_bare_text_and_no_chat(
-    tmp_path: Path, sqlite_template: Path, own_upstreams: Upstreams
+    tmp_path: Path, sqlite_url: str, own_upstreams: Upstreams
 ) -> None:
     write_model_directory(tmp_path / "tiny", tiny_spec(context_window=2048))
     (tmp_path / "tiny" / "chat_template.jinja").write_text(TOOL_TEMPLATE)
-    shutil.copyfile(sqlite_template, tmp_path / "gateway.db")
-    database = f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
     asked: Any = {"prompt": PROMPT, "max_tokens": 12, "temperature": 0, "seed": 1}
     async with served(tmp_path / "tiny") as place, listening(place) as url:
         more = REAL_ENGINE.format(url=url)
         async with (
-            RunningGateway(tmp_path, database, own_upstreams, more=more) as running,
+            RunningGateway(tmp_path, sqlite_url, own_upstreams, more=more) as running,
             openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none") as direct,
             openai.AsyncOpenAI(
                 base_url=f"{running.url}/v1", api_key=await running.issue_key(), max_retries=0

@@ -1,6 +1,5 @@
 """Text completions that name a chat model: one user's turn there, said in a header, and no more."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -147,14 +146,12 @@ async def test_an_answer_that_is_cut_or_refused_says_so(
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_values_that_left_as_others_come_back_in_a_chats_answer(
-    tmp_path: Path, sqlite_template: Path, own_upstreams: Upstreams, *, stream: bool
+    tmp_path: Path, sqlite_url: str, own_upstreams: Upstreams, *, stream: bool
 ) -> None:
-    shutil.copyfile(sqlite_template, tmp_path / "gateway.db")
     (tmp_path / "policy.toml").write_text(POLICY.format(obligation="pseudonymise = true"))
     more = f'[policy]\nfile = "{tmp_path / "policy.toml"}"'
-    url = f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
     prompt = "Please write to Ingrid Halvorsen about her card."
-    async with RunningGateway(tmp_path, url, own_upstreams, more=more) as running:
+    async with RunningGateway(tmp_path, sqlite_url, own_upstreams, more=more) as running:
         key = await running.issue_key()
         async with openai.AsyncOpenAI(base_url=f"{running.url}/v1", api_key=key) as client:
             await client.completions.create(model=CLAUDE_TARGET, prompt=prompt)
@@ -168,10 +165,8 @@ async def test_values_that_left_as_others_come_back_in_a_chats_answer(
 
 
 async def test_lines_of_bare_text_go_to_the_vendors_own_batches_as_chats(
-    tmp_path: Path, sqlite_template: Path, own_upstreams: Upstreams
+    tmp_path: Path, sqlite_url: str, own_upstreams: Upstreams
 ) -> None:
-    shutil.copyfile(sqlite_template, tmp_path / "gateway.db")
-    url = f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
     lines = [
         msgspec.json.encode(
             {
@@ -184,7 +179,9 @@ async def test_lines_of_bare_text_go_to_the_vendors_own_batches_as_chats(
         for model in CHATS
     ]
     more, managed = "[batches]\nnative_poll_s = 0.05", "native_batches = true"
-    async with RunningGateway(tmp_path, url, own_upstreams, more=more, managed=managed) as running:
+    async with RunningGateway(
+        tmp_path, sqlite_url, own_upstreams, more=more, managed=managed
+    ) as running:
         key = await running.issue_key()
         async with openai.AsyncOpenAI(base_url=f"{running.url}/v1", api_key=key) as client:
             batch = await ended(client, await make(client, lines, "/v1/completions"))

@@ -1,7 +1,6 @@
 """Counting responses: by the vendor that would make them, if policy lets it; else an estimate."""
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -392,13 +391,11 @@ async def test_rule_53_whoever_has_used_up_a_budget_may_still_count_responses(
 
 
 async def test_rule_53_pseudonyms_of_a_response_are_counted_and_not_what_they_stand_for(
-    tmp_path: Path, sqlite_template: Path, counting: Upstreams, http: aiohttp.ClientSession
+    tmp_path: Path, sqlite_url: str, counting: Upstreams, http: aiohttp.ClientSession
 ) -> None:
-    shutil.copyfile(sqlite_template, tmp_path / "gateway.db")
     (tmp_path / "policy.toml").write_text(POLICY.format(obligation="pseudonymise"))
     more = f'[policy]\nfile = "{tmp_path / "policy.toml"}"'
-    url = f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
-    async with RunningGateway(tmp_path, url, counting, more=more) as obliged:
+    async with RunningGateway(tmp_path, sqlite_url, counting, more=more) as obliged:
         caller = Caller(obliged, http, await obliged.issue_key())
         reply = await count(caller, question(input=TEXT))
 

@@ -1,6 +1,5 @@
 """Text completions of several prompts, several times each: one call, one record."""
 
-import shutil
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
@@ -236,14 +235,12 @@ async def test_a_chat_with_fewer_answers_than_were_asked_for_is_passed_on(
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_each_answer_gets_the_values_back_that_went_out_as_others(
-    tmp_path: Path, sqlite_template: Path, own_upstreams: Upstreams, *, stream: bool
+    tmp_path: Path, sqlite_url: str, own_upstreams: Upstreams, *, stream: bool
 ) -> None:
-    shutil.copyfile(sqlite_template, tmp_path / "gateway.db")
     (tmp_path / "policy.toml").write_text(POLICY.format(obligation="pseudonymise = true"))
     more = f'[policy]\nfile = "{tmp_path / "policy.toml"}"'
-    url = f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
     prompts = ["Please write to Ingrid Halvorsen today.", "Please write to Per Sandvik today."]
-    async with RunningGateway(tmp_path, url, own_upstreams, more=more) as running:
+    async with RunningGateway(tmp_path, sqlite_url, own_upstreams, more=more) as running:
         key = await running.issue_key()
         async with openai.AsyncOpenAI(base_url=f"{running.url}/v1", api_key=key) as client:
             own_upstreams.engine.answer(whole("", ""))
@@ -277,17 +274,15 @@ def in_turns(names: list[str]) -> Answer:
 
 
 async def test_masked_answers_say_no_token_of_what_is_masked(
-    tmp_path: Path, sqlite_template: Path, own_upstreams: Upstreams
+    tmp_path: Path, sqlite_url: str, own_upstreams: Upstreams
 ) -> None:
-    shutil.copyfile(sqlite_template, tmp_path / "gateway.db")
     (tmp_path / "policy.toml").write_text(POLICY.format(obligation='scan_output = "mask"'))
     more = f'[policy]\nfile = "{tmp_path / "policy.toml"}"'
-    url = f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
     iban = "DE89 3704 0044 0532 0130 00"
     told: dict[str, Any] = {"tokens": [iban], "token_logprobs": [-0.1], "text_offset": [4]}
     told["top_logprobs"] = [{iban: -0.1}]
     own_upstreams.engine.answer(whole(f"Pay {iban}.", "Pay nobody.", logprobs=told))
-    async with RunningGateway(tmp_path, url, own_upstreams, more=more) as running:
+    async with RunningGateway(tmp_path, sqlite_url, own_upstreams, more=more) as running:
         key = await running.issue_key()
         async with openai.AsyncOpenAI(base_url=f"{running.url}/v1", api_key=key) as client:
             raw = await client.completions.with_raw_response.create(
@@ -300,17 +295,15 @@ async def test_masked_answers_say_no_token_of_what_is_masked(
 
 
 async def test_the_engine_of_this_repository_answers_as_it_does_without_a_gateway(
-    tmp_path: Path, sqlite_template: Path, own_upstreams: Upstreams
+    tmp_path: Path, sqlite_url: str, own_upstreams: Upstreams
 ) -> None:
     write_model_directory(tmp_path / "tiny", tiny_spec(context_window=256))
-    shutil.copyfile(sqlite_template, tmp_path / "gateway.db")
-    database = f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
     asked: Any = {"prompt": PROMPTS, "n": 2, "max_tokens": 8, "seed": 3, "temperature": 1}
     asked |= {"logprobs": 2, "echo": True}
     async with served(tmp_path / "tiny") as place, listening(place) as url:
         more = REAL_ENGINE.format(url=url)
         async with (
-            RunningGateway(tmp_path, database, own_upstreams, more=more) as running,
+            RunningGateway(tmp_path, sqlite_url, own_upstreams, more=more) as running,
             openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none") as direct,
             openai.AsyncOpenAI(
                 base_url=f"{running.url}/v1", api_key=await running.issue_key(), max_retries=0

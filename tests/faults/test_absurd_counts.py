@@ -1,7 +1,6 @@
 """Token counts that no answer can have: they are not believed, and nobody's money stands still."""
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -25,11 +24,9 @@ IMPOSSIBLE = 9 * 10**8
 
 @pytest.fixture
 async def billed(
-    tmp_path: Path, sqlite_template: Path, own_upstreams: Upstreams
+    tmp_path: Path, sqlite_url: str, own_upstreams: Upstreams
 ) -> AsyncIterator[RunningGateway]:
-    shutil.copyfile(sqlite_template, tmp_path / "gateway.db")
-    url = f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
-    async with RunningGateway(tmp_path, url, own_upstreams) as running:
+    async with RunningGateway(tmp_path, sqlite_url, own_upstreams) as running:
         yield running
 
 

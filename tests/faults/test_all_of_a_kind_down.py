@@ -1,6 +1,5 @@
 """All upstreams of one kind are down: policy's fallback serves, and what must stay home waits."""
 
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -25,11 +24,9 @@ ASKED = 20
 
 @pytest.fixture
 async def caller(
-    tmp_path: Path, sqlite_template: Path, own_upstreams: Upstreams, http: aiohttp.ClientSession
+    tmp_path: Path, sqlite_url: str, own_upstreams: Upstreams, http: aiohttp.ClientSession
 ) -> AsyncIterator[Caller]:
-    shutil.copyfile(sqlite_template, tmp_path / "gateway.db")
-    url = f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
-    async with RunningGateway(tmp_path, url, own_upstreams) as running:
+    async with RunningGateway(tmp_path, sqlite_url, own_upstreams) as running:
         yield Caller(running, http, await running.issue_key())
 
 

@@ -1,6 +1,5 @@
 """A policy with a cascade: both answers are charged and recorded, and the caller sees one."""
 
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -30,13 +29,11 @@ REFUSAL = "I'm sorry, but I cannot help with that."
 
 @pytest.fixture
 async def cascading(
-    tmp_path: Path, sqlite_template: Path, own_upstreams: Upstreams
+    tmp_path: Path, sqlite_url: str, own_upstreams: Upstreams
 ) -> AsyncIterator[RunningGateway]:
-    shutil.copyfile(sqlite_template, tmp_path / "gateway.db")
     (tmp_path / "policy.toml").write_text(POLICY)
     more = f'[policy]\nfile = "{tmp_path / "policy.toml"}"'
-    url = f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
-    async with RunningGateway(tmp_path, url, own_upstreams, more=more) as running:
+    async with RunningGateway(tmp_path, sqlite_url, own_upstreams, more=more) as running:
         yield running
 
 

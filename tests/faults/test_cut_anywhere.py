@@ -1,7 +1,6 @@
 """An upstream whose connection ends at any byte of its reply: whole, or an error told as one."""
 
 import asyncio
-import shutil
 import socket
 import struct
 from collections import Counter
@@ -140,13 +139,11 @@ class Caller:
     ],
 )
 async def test_a_reply_cut_at_any_byte_is_told_and_recorded_as_an_error(
-    stream: bool, framing: str, tmp_path: Path, sqlite_template: Path
+    stream: bool, framing: str, tmp_path: Path, sqlite_url: str
 ) -> None:
-    shutil.copyfile(sqlite_template, tmp_path / "gateway.db")
-    url = f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
     upstreams = Upstreams()
     upstreams.openai = upstream = CutUpstream()
-    async with upstreams, RunningGateway(tmp_path, url, upstreams) as gateway:
+    async with upstreams, RunningGateway(tmp_path, sqlite_url, upstreams) as gateway:
         wait_for_answers(gateway, upstreams)
         key = await gateway.issue_key(models=[GPT_TARGET])
         headers = {"authorization": f"Bearer {key}"}

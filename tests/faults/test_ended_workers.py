@@ -4,7 +4,6 @@ The server is the one that serves: it waits, then ends what it will not wait for
 """
 
 import asyncio
-import shutil
 from pathlib import Path
 
 import aiohttp
@@ -43,12 +42,10 @@ async def asked(
 
 
 async def test_what_a_workers_end_breaks_off_is_recorded_as_such(
-    tmp_path: Path, sqlite_template: Path, own_upstreams: Upstreams, http: aiohttp.ClientSession
+    tmp_path: Path, sqlite_url: str, own_upstreams: Upstreams, http: aiohttp.ClientSession
 ) -> None:
-    shutil.copyfile(sqlite_template, tmp_path / "gateway.db")
-    url = f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
     asks: tuple[tuple[Style, str], ...] = (("openai", GPT_TARGET), ("anthropic", CLAUDE_TARGET))
-    async with RunningGateway(tmp_path, url, own_upstreams) as gateway:
+    async with RunningGateway(tmp_path, sqlite_url, own_upstreams) as gateway:
         wait_for_answers(gateway, own_upstreams)
         caller = Caller(gateway, http, await gateway.issue_key())
         waiting = []

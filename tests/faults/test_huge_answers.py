@@ -1,7 +1,6 @@
 """Whole answers of many megabytes, or of very many parts: others are served while one is read."""
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -54,14 +53,12 @@ def different(count: int) -> Answer:
 
 @pytest.fixture(params=["count", "mask"])
 async def scanning(
-    request: pytest.FixtureRequest, tmp_path: Path, sqlite_template: Path, own_upstreams: Upstreams
+    request: pytest.FixtureRequest, tmp_path: Path, sqlite_url: str, own_upstreams: Upstreams
 ) -> AsyncIterator[RunningGateway]:
-    shutil.copyfile(sqlite_template, tmp_path / "gateway.db")
     policy = POLICY.format(mode=request.param, target=GPT_TARGET)
     (tmp_path / "policy.toml").write_text(policy)
     more = f'[policy]\nfile = "{tmp_path / "policy.toml"}"'
-    url = f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
-    async with RunningGateway(tmp_path, url, own_upstreams, more=more) as running:
+    async with RunningGateway(tmp_path, sqlite_url, own_upstreams, more=more) as running:
         yield running
 
 

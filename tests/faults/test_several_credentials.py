@@ -1,6 +1,5 @@
 """Two credentials for one vendor: where one is exhausted, revoked or busy, the other takes over."""
 
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -66,15 +65,13 @@ class Accounts:
 
 @pytest.fixture
 async def accounts(
-    tmp_path: Path, sqlite_template: Path, own_upstreams: Upstreams, http: aiohttp.ClientSession
+    tmp_path: Path, sqlite_url: str, own_upstreams: Upstreams, http: aiohttp.ClientSession
 ) -> AsyncIterator[Accounts]:
-    shutil.copyfile(sqlite_template, tmp_path / "gateway.db")
     (tmp_path / "policy.toml").write_text(POLICY)
     first, second = own_upstreams.openai, own_upstreams.anthropic
     places = {"first": first.url, "second": second.url, "policy": tmp_path / "policy.toml"}
-    url = f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
     more = MORE.format(**places)
-    async with RunningGateway(tmp_path, url, own_upstreams, more=more) as gateway:
+    async with RunningGateway(tmp_path, sqlite_url, own_upstreams, more=more) as gateway:
         scope = {"first-small", "first-large", "second"}
         caller = Caller(gateway, http, await gateway.issue_key(models=scope))
         yield Accounts(gateway, first, caller)

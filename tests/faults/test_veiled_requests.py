@@ -1,6 +1,5 @@
 """A policy that asks for pseudonyms: no value reaches any upstream, every answer has them back."""
 
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -31,13 +30,11 @@ both = pytest.mark.parametrize("style", STYLES)
 
 @pytest.fixture(params=["pseudonymise", "redact"])
 async def obliged(
-    request: pytest.FixtureRequest, tmp_path: Path, sqlite_template: Path, own_upstreams: Upstreams
+    request: pytest.FixtureRequest, tmp_path: Path, sqlite_url: str, own_upstreams: Upstreams
 ) -> AsyncIterator[RunningGateway]:
-    shutil.copyfile(sqlite_template, tmp_path / "gateway.db")
     (tmp_path / "policy.toml").write_text(POLICY.format(obligation=request.param))
     more = f'[policy]\nfile = "{tmp_path / "policy.toml"}"'
-    url = f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
-    async with RunningGateway(tmp_path, url, own_upstreams, more=more) as running:
+    async with RunningGateway(tmp_path, sqlite_url, own_upstreams, more=more) as running:
         running.obligation = request.param  # type: ignore[attr-defined]
         yield running
 

@@ -325,14 +325,12 @@ async def test_a_count_that_is_none_is_estimated(
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_what_was_never_sent_costs_nothing(
     tmp_path: Path,
-    sqlite_template: Path,
+    sqlite_url: str,
     own_upstreams: Upstreams,
     http: aiohttp.ClientSession,
     stream: bool,
 ) -> None:
-    shutil.copyfile(sqlite_template, tmp_path / "gateway.db")
-    url = f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
-    async with RunningGateway(tmp_path, url, own_upstreams) as gateway:
+    async with RunningGateway(tmp_path, sqlite_url, own_upstreams) as gateway:
         await gateway.limit("org:acme", LIMIT)
         caller = Caller(gateway, http, await gateway.issue_key())
         await own_upstreams.anthropic.stop()
