@@ -51,10 +51,6 @@ class Outcome(Struct, frozen=True):
     kept_days: int = 0
     """For how long hours are kept, where it went live so long ago that none of those before is."""
 
-    @property
-    def is_enough(self) -> bool:
-        return any(figure.says not in ("few", "") for figure in self.figures)
-
 
 class Outcomes:
     """Of the versions of one level at a time."""

@@ -35,7 +35,7 @@ _REFUSAL = "The audit log cannot be written, so nothing was done."
 
 
 class WriterStats(Struct, frozen=True):
-    """Numbers for metrics."""
+    """What was written since the start, and what waits."""
 
     healthy: bool
     pending_records: int
@@ -44,8 +44,6 @@ class WriterStats(Struct, frozen=True):
     records_total: int
     groups_total: int
     failures_total: int
-    segment: int
-    offset_bytes: int
 
 
 class _Waiting(Struct, frozen=True):
@@ -127,8 +125,6 @@ class SegmentedAuditLog:
             records_total=self._records_total,
             groups_total=self._groups_total,
             failures_total=self._failures_total,
-            segment=self._end.segment,
-            offset_bytes=self._end.offset_bytes,
         )
 
     async def start(self) -> None:
