@@ -234,13 +234,13 @@ class Intake:
     async def weigh(self, arrival: Arrival, principal: Principal, raw: bytes) -> str:
         """The data class of what is to be kept beside requests, if policy lets all of it be kept.
 
-        `raw` is the request that would ask it: nothing is sent or set aside. It is a request of its
-        key all the same, and its refusal is on record: whoever looks for what is let through, and
-        whoever makes work here, is held to what holds at the doors.
+        `raw` is the request that would ask it. Nothing is sent or set aside for it, but it counts
+        against its key's limits and its refusal is recorded, as at the doors: nobody tries out here
+        what would be let through there.
 
         Raises:
-            GatewrightError: nobody may be asked it.
-            PolicyDenied: it would not be kept whole of a request.
+            GatewrightError: no target may be asked it.
+            PolicyDenied: the log would not keep all of such a request.
         """
         request: ChatRequest | None = None
         inspection: Inspection | None = None
