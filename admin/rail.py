@@ -143,15 +143,13 @@ class Line(Struct, frozen=True):
     below: tuple["Line", ...] = ()
 
 
-def rail_of(
-    person: Person, organisation: str, current: str, rooms: tuple[Room, ...] = ROOMS
-) -> list[Line]:
+def rail_of(person: Person, organisation: str, current: str) -> list[Line]:
     """The lines that lead somewhere for a person who looks at an organisation (or at none).
 
     `current` is the name of the screen that is shown; only its room shows what lies below it.
     """
     lines = []
-    for room in rooms:
+    for room in ROOMS:
         shown = [each for each in room.screens if _leads(each, person, organisation)]
         if not shown:
             continue
@@ -172,11 +170,11 @@ def rail_of(
     return lines
 
 
-def places_of(person: Person, organisation: str, rooms: tuple[Room, ...] = ROOMS) -> list[Line]:
+def places_of(person: Person, organisation: str) -> list[Line]:
     """Every screen that leads somewhere, for the finder."""
     return [
         Line(each.name, f"{room.title}: {each.title}", _href(each, organisation), is_current=False)
-        for room in rooms
+        for room in ROOMS
         for each in room.screens
         if _leads(each, person, organisation)
     ]

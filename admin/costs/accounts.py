@@ -63,7 +63,7 @@ def account_of(organisation: str, path: Path) -> str:
     return f"{_LEVELS[len(path)]}:{'/'.join((organisation, *path))}"
 
 
-def title_of(account: str, key_name: str = "") -> str:
+def title_of(account: str, key_name: str) -> str:
     """An account's name for people."""
     level, _, path = account.partition(":")
     if level == "key":

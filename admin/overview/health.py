@@ -54,10 +54,10 @@ class Part(Struct, frozen=True):
         return self.failed / self.attempts if self.attempts else 0.0
 
 
-def percentile(values: Sequence[int], share: float = PERCENTILE) -> int:
+def percentile(values: Sequence[int]) -> int:
     """The smallest value that so many of all do not exceed; 0 of none."""
     ordered = sorted(values)
-    return ordered[max(-(-int(share * 1000) * len(ordered) // 1000) - 1, 0)] if ordered else 0
+    return ordered[max(-(-int(PERCENTILE * 1000) * len(ordered) // 1000) - 1, 0)] if ordered else 0
 
 
 def provider_parts(

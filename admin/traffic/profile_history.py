@@ -44,7 +44,7 @@ def hours_of(until_us: int) -> range:
 
 
 def history_of(
-    feature: Feature, hours: Mapping[int, Profile], until_us: int, began_us: int = 0
+    feature: Feature, hours: Mapping[int, Profile], until_us: int, began_us: int
 ) -> History | None:
     """The history of a feature; None where fewer than two days had a request."""
     days = [

@@ -28,7 +28,7 @@ class _Unkept(list[tuple[bytes, bytes]]):
 TRAILERS: Final = _Unkept()
 
 
-def not_upgraded(data: bytes, before: bytes = b"") -> bytes:
+def not_upgraded(data: bytes, before: bytes) -> bytes:
     """What was read of a request's head, without an offer to speak another protocol.
 
     Java's own client makes one (`h2c`) in the first request of a connection in the clear. Nothing

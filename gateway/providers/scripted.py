@@ -6,7 +6,6 @@ It never poses as a model: its targets must be named `scripted/…`.
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
-from typing import ClassVar
 
 import msgspec
 from msgspec import Struct
@@ -24,6 +23,7 @@ from gateway.types import ChatRequest, DialectName, Target
 
 
 TARGET_PREFIX = "scripted/"
+_TEXT = "scripted"
 CALLS_KEPT = 1_000
 """A worker that is tried out for days must not hold all that it was asked."""
 
@@ -48,7 +48,6 @@ class ScriptedReply(Struct, frozen=True, kw_only=True):
 class ScriptedProvider:
     """Implements `gateway.ports.Provider`; `calls` are the newest let through."""
 
-    target_prefix: ClassVar[str] = TARGET_PREFIX
     counts_tokens = False
 
     def __init__(
@@ -159,13 +158,13 @@ class ScriptedUpstreamReply:
             self._provider.cancelled += 1
 
 
-def good_reply(dialect: DialectName, call: UpstreamCall, text: str = "scripted") -> ScriptedReply:
+def good_reply(dialect: DialectName, call: UpstreamCall) -> ScriptedReply:
     """A small complete answer in a dialect, streamed if the call asks for that."""
     if call.stream:
-        events = tuple(_STREAMS[dialect](call.target.model, text))
+        events = tuple(_STREAMS[dialect](call.target.model, _TEXT))
         return ScriptedReply(pieces=events, is_event_stream=True)
     return ScriptedReply(
-        pieces=(msgspec.json.encode(_COMPLETIONS[dialect](call.target.model, text)),)
+        pieces=(msgspec.json.encode(_COMPLETIONS[dialect](call.target.model, _TEXT)),)
     )
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from gateway.clock import Clock
+from gateway.clock import SECOND_US, Clock
 from gateway.configuration.settings import AuditSettings
 from gateway.oversight.deeds import Deeds
 from gateway.pacing import rhythm
@@ -114,12 +114,10 @@ class ClockJumps:
     here tells whoever reads those times from which to which they went, and by how much.
     """
 
-    def __init__(self, deeds: Deeds, worker: str, clock: Clock, bound_s: float = JUMP_S) -> None:
-        """`bound_s`: how far apart both clocks may advance between two looks."""
+    def __init__(self, deeds: Deeds, worker: str, clock: Clock) -> None:
         self._deeds = deeds
         self._worker = worker
         self._clock = clock
-        self._bound_us = round(bound_s * 1_000_000)
         self._seen_us, self._seen_s = self._read()
         self._log = logger()
 
@@ -130,9 +128,9 @@ class ClockJumps:
             AuditUnavailable: it could not be written; the next look finds the same jump.
         """
         now_us, now_s = self._read()
-        passed_us = round((now_s - self._seen_s) * 1_000_000)
+        passed_us = round((now_s - self._seen_s) * SECOND_US)
         from_us = self._seen_us + passed_us
-        if abs(now_us - from_us) > self._bound_us:
+        if abs(now_us - from_us) > JUMP_S * SECOND_US:
             said = {
                 "from_us": str(from_us),
                 "to_us": str(now_us),

@@ -41,10 +41,10 @@ class _ShardIndex(msgspec.Struct):
     weight_map: dict[str, str]
 
 
-def load_model(directory: Path, *, dtype: torch.dtype | None = torch.float32) -> LoadedModel:
-    """Verify, then load; raises `ModelRefused` and leaves nothing half used."""
+def load_model(directory: Path) -> LoadedModel:
+    """Verify, then load in float32; raises `ModelRefused` and leaves nothing half used."""
     with open_model(directory) as files:
-        return LoadedModel(load_decoder(files, dtype=dtype), files.digest)
+        return LoadedModel(load_decoder(files, dtype=torch.float32), files.digest)
 
 
 def load_decoder(files: ModelFiles, *, dtype: torch.dtype | None = None) -> Decoder:

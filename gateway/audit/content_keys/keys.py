@@ -271,7 +271,7 @@ def named_by(line: bytes) -> str:
     return found[1].decode() if found else ""
 
 
-def damaged_lines(folder: Path, wrapper: KeyWrapper | None = None) -> list[DamagedLine]:
+def damaged_lines(folder: Path, wrapper: KeyWrapper | None) -> list[DamagedLine]:
     """Lines of a worker's file that were changed; a `wrapper` finds also those that still parse.
 
     A line that a crash cut off is none of them.

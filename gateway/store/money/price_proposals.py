@@ -79,7 +79,7 @@ class PriceProposals:
         async with self._database.reading() as connection:
             return await part_behind(connection, query, _NEWEST, place, limit, _proposal_of)
 
-    async def of_file(self, file: int, count_max: int = LISTED_MAX) -> list[PriceProposal]:
+    async def of_file(self, file: int, count_max: int) -> list[PriceProposal]:
         """Those of one file, the newest first."""
         query = _NEWEST.reading(select(price_proposals).where(_P.file == file))
         async with self._database.reading() as connection:

@@ -166,9 +166,7 @@ async def _known(database: Database, name: str) -> set[str]:
         return set((await connection.execute(query)).scalars())
 
 
-async def is_contradicted(
-    connection: AsyncConnection, master: MasterKey, sealed_by: str = ""
-) -> bool:
+async def is_contradicted(connection: AsyncConnection, master: MasterKey, sealed_by: str) -> bool:
     """Whether what does not open is not lost: the database was begun with another master key.
 
     Or it has had the one that sealed this, which this process does not have.

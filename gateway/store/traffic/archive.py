@@ -37,10 +37,10 @@ class DecisionArchive:
         self._sink = sink
         self._policies = policies
 
-    async def recorded(self, since_us: int, until_us: int | None = None) -> AsyncIterator[Recorded]:
-        """Every decided request of that time whose facts were recorded, as it ended."""
+    async def recorded(self, since_us: int) -> AsyncIterator[Recorded]:
+        """Every decided request since then whose facts were recorded, as it ended."""
         pending: dict[str, tuple[AuditRecord, Facts]] = {}
-        async for record, facts in self._read(AuditQuery(since_us=since_us, until_us=until_us)):
+        async for record, facts in self._read(AuditQuery(since_us=since_us)):
             if record.facts is not None:
                 if facts is None:
                     continue

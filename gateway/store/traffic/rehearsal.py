@@ -59,9 +59,7 @@ class Rehearser:
         draft: PolicyDocument,
         since_us: int,
         *,
-        until_us: int | None = None,
-        level: str | None = None,
-        requests_max: int = REQUESTS_MAX,
+        level: str | None,
     ) -> Rehearsal:
         """Decide what was recorded since then under the draft.
 
@@ -69,12 +67,9 @@ class Rehearser:
         document, below and above those of the others, for the projects that the level governs.
 
         Raises:
-            RequestInvalid: more than `requests_max` requests were recorded.
+            RequestInvalid: more than REQUESTS_MAX requests were recorded.
         """
-        recorded = [
-            each
-            async for each in _bounded(self._archive.recorded(since_us, until_us), requests_max)
-        ]
+        recorded = [each async for each in _bounded(self._archive.recorded(since_us))]
         known = {
             digest: await self._policies.document(digest)
             for digest in {each.document_digest for each in recorded}
@@ -101,12 +96,12 @@ class Rehearser:
         return lambda each: acting.governing_accounts(each.accounts).document
 
 
-async def _bounded(recorded: AsyncIterator[Recorded], most: int) -> AsyncIterator[Recorded]:
+async def _bounded(recorded: AsyncIterator[Recorded]) -> AsyncIterator[Recorded]:
     count = 0
     async for each in recorded:
         count += 1
-        if count > most:
-            raise RequestInvalid(f"more than {most} requests; choose a shorter time")
+        if count > REQUESTS_MAX:
+            raise RequestInvalid(f"more than {REQUESTS_MAX} requests; choose a shorter time")
         yield each
 
 

@@ -29,6 +29,7 @@ from local_engine.sampling_params import SamplingParams
 
 BLOCK_SIZE = 16
 _PIECE_BLOCKS = 512
+_ANY_TOKEN = 7
 
 
 def greedy(max_tokens: int) -> SamplingParams:
@@ -100,7 +101,7 @@ class Loop:
         self._sequences[name] = sequence
         return sequence
 
-    def claim_prompts(self, token_id: int = 7) -> None:
+    def claim_prompts(self) -> None:
         """Say of all prompts that they are computed: what lies in the pool is random anyway.
 
         For steps that decode, where only the size of a context matters.
@@ -109,7 +110,7 @@ class Loop:
             step = self.scheduler.schedule()
             assert step is not None, "every prompt fits into the pool"
             tokens = {
-                item.sequence.sequence_id: [token_id] if item.is_sampled else []
+                item.sequence.sequence_id: [_ANY_TOKEN] if item.is_sampled else []
                 for item in step.items
             }
             self.scheduler.complete(step, tokens, ())
