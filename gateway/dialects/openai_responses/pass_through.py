@@ -7,7 +7,7 @@ import msgspec
 
 from gateway.dialects import body, sse
 from gateway.dialects.openai_responses.errors import error_event
-from gateway.dialects.openai_responses.reply import encode_usage, own_fields
+from gateway.dialects.openai_responses.reply import encode_usage, own_fields, status_at_end
 from gateway.errors import GatewrightError
 from gateway.types import EVENT_END, ChatRequest, StreamEvent, Usage
 
@@ -47,7 +47,9 @@ class ResponsePassThrough:
                 pieces.append(event.raw)
         return b"".join(pieces)
 
-    def _patched(self, raw: bytes, changes: dict[str, bytes | None]) -> tuple[bytes, bytes]:
+    def _patched(
+        self, raw: bytes, changes: dict[str, bytes | None], *, is_end: bool = False
+    ) -> tuple[bytes, bytes]:
         """The event with the response in it changed, and that response."""
         (event,) = sse.Splitter().feed(raw)
         fields: dict[str, Any] = dict(_EVENT.decode(event.data or b"{}"))
@@ -55,6 +57,9 @@ class ResponsePassThrough:
         if not whole.startswith(b"{"):
             # Something in it has that name: an attribute of a file, a field of a tool's schema.
             return raw, b""
+        if is_end:
+            is_cut = bytes(fields["type"]) == b'"response.incomplete"'
+            changes = {**changes, "status": status_at_end(whole, is_cut=is_cut)}
         response = body.patch(whole, changes)
         fields["response"] = response
         return b"event: %b\ndata: %b\n\n" % (event.name, body.join(fields)), response
@@ -65,7 +70,7 @@ class ResponsePassThrough:
         changes = dict(self._own)
         if usage.estimated:
             changes["usage"] = _encode(encode_usage(usage))
-        ending, self.response = self._patched(self._ended, changes)
+        ending, self.response = self._patched(self._ended, changes, is_end=True)
         return sse.comment(comment) + ending
 
     def fail(self, error: GatewrightError, request_id: str) -> bytes:

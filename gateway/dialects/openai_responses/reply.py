@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
+from msgspec import Struct
 
 from gateway.admission.half_pairs import paired
 from gateway.conversation import PART_SEAM
@@ -50,6 +51,13 @@ _ECHOED: Mapping[str, object] = {
 Json = dict[str, object]
 
 _REPLY = msgspec.json.Decoder(Reply)
+
+
+class _Standing(Struct):
+    status: object = None
+
+
+_STANDING = msgspec.json.Decoder(_Standing)
 
 
 def decode_reply(raw: bytes) -> Completion:
@@ -170,8 +178,7 @@ def own_fields(request: ChatRequest) -> dict[str, bytes | None]:
     }
     if thread.conversation_id:
         own["conversation"] = msgspec.json.encode(_conversation_said(thread))
-    if thread.background:
-        own["background"] = b"true"
+    own["background"] = b"true" if thread.background else b"false"
     if request.end_user:
         own |= {name: msgspec.json.encode(value) for name, value in _naming(request).items()}
     return own
@@ -194,9 +201,19 @@ def response_id(request: ChatRequest) -> str:
     return kept or "resp_" + request.request_id.removeprefix("req_")
 
 
+def status_at_end(response: bytes, *, is_cut: bool = False) -> bytes:
+    """How an answer has ended that is all here: what else an upstream says of that is its own.
+
+    `is_cut` where the stream in which it came says so.
+    """
+    is_cut = is_cut or _STANDING.decode(response).status == "incomplete"
+    return b'"incomplete"' if is_cut else b'"completed"'
+
+
 def patched(completion: Completion, request: ChatRequest) -> bytes:
     """The upstream's own bytes with our id, and our estimate where it counted nothing."""
     changes = own_fields(request)
+    changes["status"] = status_at_end(completion.raw)
     if completion.usage.estimated:
         changes["usage"] = msgspec.json.encode(encode_usage(completion.usage))
     return body.patch(completion.raw, changes)

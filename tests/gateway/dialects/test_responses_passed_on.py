@@ -51,6 +51,7 @@ def test_all_but_the_response_itself_is_passed_on_as_it_came(*, at_once: bool) -
     first, rest = sent.split(b"\n\n", maxsplit=1)
     assert rest == OTHER + SAID + SAID
     ours = {"id": "resp_ours", "previous_response_id": "resp_before", "store": True}
+    ours["background"] = False
     assert first.startswith(b"event: response.created\ndata: ")
     assert trees_of(first + b"\n\n")[0]["response"] == BEGUN | ours
     # The end waits until it is known what the answer cost.
