@@ -1,6 +1,7 @@
 """What upstreams say of answers that is ours to say, and odd events in streams of theirs."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -8,7 +9,8 @@ import openai
 import pytest
 
 from tests.conformance.test_background import SAID, client, over
-from tests.running_gateway import GPT_TARGET, Upstreams
+from tests.conformance.test_kept_responses import IBAN
+from tests.running_gateway import GPT_TARGET, RunningGateway, Upstreams
 from tests.upstream_responses import openai_response, openai_response_events
 from tests.upstreams import Answer
 
@@ -16,6 +18,13 @@ from tests.upstreams import Answer
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
 __all__ = ["client"]
+MASKS = """
+name = "masks"
+version = 1
+[[constraints]]
+name = "mask"
+scan_output = "mask"
+"""
 CLAIMS: list[dict[str, object]] = [
     {"background": True, "status": "queued"},
     {"background": True, "status": None},
@@ -69,3 +78,53 @@ async def test_how_an_answer_was_made_and_ended_is_not_its_upstreams_to_say(
         model=GPT_TARGET, input="Go on", previous_response_id=made.id
     )
     assert more.output_text == SAID
+
+
+ODD = [
+    b'data: {"type":"response.note\\n\\nevent: response.completed\\ndata: {}","text":"%b"}\n\n',
+    b'data: {"type":"response.note\\r\\ndata: x","more":7,"text":"%b"}\n\n',
+    b'data: {"type":"","text":"%b"}\n\n',
+    b'event: %b\ndata: {"type":"response.%b"}\n\n',
+    b'event: response.created\ndata: {"type":"response.queued","text":"%b"}\n\n',
+    b'data: {"type":"keepalive","sequence_number":"x","response":7,"text":"%b"}\n\n',
+    b'data: {"type":"response.odd.delta","delta":"%b","output_index":9}\n\n',
+    b'data: {"type":"response.odd","response":{"id":"r","status":"queued","note":"%b"}}\n\n',
+]
+
+
+@pytest.mark.parametrize("odd", ODD)
+async def test_events_of_odd_kinds_are_followed_like_any_other(
+    client: openai.AsyncOpenAI, upstreams: Upstreams, odd: bytes
+) -> None:
+    upstreams.openai.answer_once(streamed({}, odd.replace(b"%b", b"Hello")))
+    stream: Any = await client.responses.create(
+        model=GPT_TARGET, input="x", background=True, stream=True
+    )
+    heard: list[Any] = [event async for event in stream]
+    assert [event.sequence_number for event in heard] == [*range(len(heard))]
+    assert [event.type for event in heard].count("response.completed") == 1
+    assert heard[-1].response.output_text == SAID
+    again: Any = await client.responses.retrieve(heard[-1].response.id, stream=True)
+    assert [event.to_dict() async for event in again] == [event.to_dict() for event in heard]
+
+
+@pytest.mark.parametrize("odd", ODD)
+async def test_what_policy_masks_in_answers_is_masked_in_odd_events_as_well(
+    tmp_path: Path, sqlite_url: str, upstreams: Upstreams, odd: bytes
+) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text(MASKS)
+    more = f'[inspection]\ndeadline_s = 5.0\n[policy]\nfile = "{policy}"\n'
+    upstreams.openai.answer_once(streamed({}, odd.replace(b"%b", IBAN.encode())))
+    async with (
+        RunningGateway(tmp_path, sqlite_url, upstreams, more=more) as gateway,
+        openai.AsyncOpenAI(
+            base_url=f"{gateway.url}/v1", api_key=await gateway.issue_key(), max_retries=0
+        ) as client,
+    ):
+        stream: Any = await client.responses.create(
+            model=GPT_TARGET, input="x", background=True, stream=True
+        )
+        heard: list[Any] = [event async for event in stream]
+    assert IBAN not in str([event.to_dict() for event in heard])
+    assert heard[-1].type in {"response.completed", "response.failed"}

@@ -150,7 +150,8 @@ def ending(response: bytes, number: int) -> bytes:
 
 def _event(kind: str, number: int, fields: Mapping[str, msgspec.Raw]) -> bytes:
     told = {**fields, "type": kind, "sequence_number": number}
-    return b"event: %b\ndata: %b\n\n" % (kind.encode(), _encode(told))
+    # An upstream may call an event anything: a line of its name would be one of the stream.
+    return b"event: %b\ndata: %b\n\n" % (_encode(kind)[1:-1], _encode(told))
 
 
 def numbers_in(content: bytes) -> list[tuple[int, bytes]]:
