@@ -62,3 +62,46 @@ class AnswerStore(Protocol):
     async def forget_beyond(self, project: Project, length_bytes_max: int) -> int:
         """Forget a project's oldest answers until the others fit; how many were forgotten."""
         ...
+
+
+class MemoryAnswers:
+    """An `AnswerStore` that lives in memory: for tests and dry runs, a restart forgets it."""
+
+    def __init__(self) -> None:
+        self._answers: dict[tuple[Project, str], KeptAnswer] = {}
+        self._items: dict[tuple[Project, str], frozenset[str]] = {}
+
+    async def keep(self, answer: KeptAnswer, items: Collection[str] = ()) -> None:
+        self._answers[answer.project, answer.answer_id] = answer
+        self._items[answer.project, answer.answer_id] = frozenset(items)
+
+    async def find(self, project: Project, answer_id: str, now_us: int) -> KeptAnswer | None:
+        found = self._answers.get((project, answer_id))
+        return found if found is not None and found.expires_us > now_us else None
+
+    async def holding(self, project: Project, items: Collection[str], now_us: int) -> Sequence[str]:
+        return [
+            kept.answer_id
+            for key, kept in self._answers.items()
+            if key[0] == project and kept.expires_us > now_us and self._items[key] & set(items)
+        ]
+
+    async def forget(self, project: Project, answer_id: str) -> bool:
+        return self._answers.pop((project, answer_id), None) is not None
+
+    async def forget_expired(self, now_us: int) -> int:
+        expired = [key for key, kept in self._answers.items() if kept.expires_us <= now_us]
+        for key in expired:
+            del self._answers[key]
+        return len(expired)
+
+    async def forget_beyond(self, project: Project, length_bytes_max: int) -> int:
+        its = [each for key, each in self._answers.items() if key[0] == project]
+        over, length_bytes = [], 0
+        for each in sorted(its, key=lambda each: each.created_us, reverse=True):
+            length_bytes += each.length_bytes
+            if length_bytes > length_bytes_max:
+                over.append(each)
+        for each in over:
+            del self._answers[project, each.answer_id]
+        return len(over)

@@ -7,8 +7,7 @@ import pytest
 from msgspec import structs
 from sqlalchemy import delete, select
 
-from gateway.continuing.kept_answers import AnswerStore, KeptAnswer
-from gateway.continuing.threads import MemoryAnswers
+from gateway.continuing.kept_answers import AnswerStore, KeptAnswer, MemoryAnswers
 from gateway.errors import NotReady
 from gateway.projects import Project
 from gateway.secrets.envelope import MasterKey
