@@ -1,16 +1,18 @@
 """Beats: say which answers are still made here, stop what nobody wants, end what others left."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from functools import partial
 from typing import Any, Final
 
 from msgspec import structs
 
 from gateway.background.runs import LEASE_US, Place, Run, RunStore
 from gateway.background.under_way import SharedClock, UnderWay
+from gateway.continuing.kept_answers import KeptAnswer
 from gateway.continuing.threads import Threads
 from gateway.dialects.openai_responses.apart import failed
 from gateway.dispatch.attempts import TAKEN_OVER
-from gateway.errors import WorkerStopped
+from gateway.errors import GatewrightError, Unavailable, WorkerStopped
 from gateway.metrics import Metrics
 from gateway.money.rates import Rates
 from gateway.secrets.content_keys import ContentDamaged, KeyClosed
@@ -24,6 +26,7 @@ RENEW_S: Final = 60.0
 EVENTS_KEPT_S: Final = 900.0
 """How long events can be read behind the longest answer."""
 _LOST: Final = "The worker that made this answer has ended before it was whole."
+_UNWRITTEN: Final = "The answer could not be kept when it ended."
 
 
 class Beats:
@@ -53,9 +56,14 @@ class Beats:
         self._log: Any = logger()
 
     async def beat(
-        self, under_way: Mapping[Place, UnderWay], beginning: Mapping[Place, int]
+        self,
+        under_way: Mapping[Place, UnderWay],
+        beginning: Mapping[Place, int],
+        unwritten: MutableMapping[Place, Run],
     ) -> None:
         """One of them; `beginning` is what is about to be under way.
+
+        `unwritten` is what has ended here, and is under way for everybody else.
 
         Raises:
             NotReady: the database does not answer.
@@ -64,15 +72,22 @@ class Beats:
         if not self._has_left_earlier:
             await self._store.leave_earlier_lives(self._worker, self._holder)
             self._has_left_earlier = True
+        for run in [*unwritten.values()]:
+            end = partial(self._store.end, holder=run.holder)
+            await self._end_left(run, Unavailable(_UNWRITTEN), end)
+            del unwritten[run.place]
         if under_way or beginning:
-            await self._keep(under_way, beginning)
+            await self._keep(under_way, beginning, unwritten)
         now_s = self._shared.monotonic_s()
         if now_s >= self._look_s:
             self._look_s = now_s + LOOK_S
             await self._look()
 
     async def _keep(
-        self, under_way: Mapping[Place, UnderWay], beginning: Mapping[Place, int]
+        self,
+        under_way: Mapping[Place, UnderWay],
+        beginning: Mapping[Place, int],
+        unwritten: Mapping[Place, Run],
     ) -> None:
         known, about_to_be = {**under_way}, {*beginning}
         for each in known.values():
@@ -89,16 +104,22 @@ class Beats:
             if now_s - each.renewed_s >= RENEW_S:
                 each.renewed_s = now_s
                 self._rates.renew(each.half.passage.permit)
-        for place in {*mine} - known.keys() - under_way.keys() - about_to_be - beginning.keys():
+        known_now = under_way.keys() | beginning.keys() | unwritten.keys()
+        for place in {*mine} - known.keys() - about_to_be - known_now:
             # It was refused to its caller: whether it had been written was not known then.
             await self._threads.discard(*place)
 
     async def _look(self) -> None:
         for run in await self._store.lapsed():
-            await self._end_lapsed(run)
+            await self._end_left(
+                run, WorkerStopped(_LOST), partial(self._store.end_lapsed, run=run)
+            )
         await self._store.forget_events(self._shared.utc_us() - self._events_last_us)
 
-    async def _end_lapsed(self, run: Run) -> None:
+    async def _end_left(
+        self, run: Run, error: GatewrightError, end: Callable[[KeptAnswer], Awaitable[bool]]
+    ) -> None:
+        """Say that an answer has failed which nobody makes any more."""
         try:
             kept = await self._threads.find_kept(*run.place)
         except (KeyClosed, ContentDamaged):
@@ -108,8 +129,8 @@ class Beats:
         if kept is None:
             await self._store.drop(run)
             return
-        response = failed(kept.response, WorkerStopped(_LOST))
-        if not await self._store.end_lapsed(structs.replace(kept, response=response), run):
+        response = failed(kept.response, error)
+        if not await end(structs.replace(kept, response=response)):
             return
         self._metrics.count_background("failed")
         self._log.warning(Event.BACKGROUND_LEFT, request_id=run.request_id, worker=run.worker)

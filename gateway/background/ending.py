@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec import structs
 
-from gateway.background.runs import LEASE_US, RunStore
+from gateway.background.runs import LEASE_US, Place, Run, RunStore
 from gateway.background.under_way import UnderWay
 from gateway.clock import Clock
 from gateway.continuing.threads import Threads, items_of
@@ -20,7 +20,7 @@ from gateway.telemetry import Event, logger
 
 AGAIN_S: Final = 1.0
 INSISTS_S: Final = LEASE_US / 1e6
-"""So long an end is tried to be written; after that another worker says that it failed."""
+"""So long an end is tried to be written; after that it has failed, and whoever can says so."""
 STOPPED_WORDS: Final = "The worker that made this answer was ended before it was whole."
 _CRASHED: Final = "The gateway failed to make this answer."
 Done = TypeVar("Done")
@@ -37,6 +37,8 @@ class Endings:
         self._clock = clock
         self._metrics = metrics
         self._holder = holder
+        self.unwritten: dict[Place, Run] = {}
+        """What has ended here, and nobody could be told: a beat says that it has failed."""
         self.is_hasty = False
         """Whether the worker ends: what cannot be written at once is written by another one."""
         self._log: Any = logger()
@@ -86,7 +88,7 @@ class Endings:
                 lambda: self._store.end(answer, items, holder=self._holder)
             )
         except Unavailable as error:
-            request_id = each.run.request_id
+            self.unwritten[each.place], request_id = each.run, each.run.request_id
             self._log.warning(Event.RESPONSE_NOT_KEPT, request_id=request_id, code=error.code)
             return
         finally:

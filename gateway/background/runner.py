@@ -235,7 +235,7 @@ class Runner:
 
     async def tend(self) -> None:
         """One beat; raises NotReady."""
-        await self._beats.beat(self._under_way, self._beginning)
+        await self._beats.beat(self._under_way, self._beginning, self._endings.unwritten)
 
     async def close(self) -> None:
         """Let what is under way end for a while, then break it off; what waits begins no more."""

@@ -113,3 +113,41 @@ async def test_what_a_server_says_of_itself_in_an_answer_is_read_as_it_was_kept(
     )
     made = await client.responses.create(model=GPT_TARGET, input="x")
     assert (await client.responses.retrieve(made.id)).output_text == "Hi"
+
+
+async def test_one_whose_end_nobody_could_be_told_has_failed_and_is_there(
+    client: openai.AsyncOpenAI,
+    gateway: RunningGateway,
+    upstreams: Upstreams,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also while another answer keeps its worker's leases alive."""
+    runner, hold, end = gateway.plane._apart.runner, asyncio.Event(), asyncio.Event()
+    monkeypatch.setattr("gateway.background.ending.INSISTS_S", 0.0)
+    upstreams.engine.answer_once(Answer(hold=hold))
+    upstreams.openai.answer_once(Answer(hold=end))
+    other = await client.responses.create(model=ENGINE_TARGET, input="x", background=True)
+    talk = await client.conversations.create()
+    stream: Any = await client.responses.create(
+        model=GPT_TARGET, input="x", conversation=talk.id, background=True, stream=True
+    )
+    first: Any = await anext(stream)
+    await upstreams.openai.called()
+
+    async def away(*_: Any, **__: Any) -> Any:
+        raise Unavailable("The database does not answer.")
+
+    with monkeypatch.context() as changed:
+        changed.setattr(runner._store, "end", away)
+        end.set()
+        while len(runner._under_way) > 1:
+            await asyncio.sleep(0.02)
+    failed = await over(client, first.response.id)
+    assert (failed.status, failed.output) == ("failed", [])
+    assert failed.error is not None
+    assert "could not be kept" in failed.error.message
+    assert [event.type async for event in stream][-1] == "response.failed"
+    hold.set()
+    assert (await over(client, other.id)).status == "completed"
+    # Its turn is over.
+    await client.responses.create(model=ENGINE_TARGET, input="Next", conversation=talk.id)
