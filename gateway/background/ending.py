@@ -3,17 +3,27 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from msgspec import structs
 
-from gateway.background.runs import LEASE_US, Place, Run, RunStore
+from gateway.background.runs import LEASE_US, Place, Run, RunStore, TakenAway
 from gateway.background.under_way import UnderWay
 from gateway.clock import Clock
-from gateway.continuing.threads import Threads, items_of
+from gateway.continuing.conversing import Turn
+from gateway.continuing.kept_answers import KeptAnswer
+from gateway.continuing.kept_conversations import KeptConversation
+from gateway.continuing.threads import Threads, items_of, turn_of
 from gateway.dialects.openai_responses.apart import failed, failed_there, status_of
 from gateway.dispatch.attempts import is_stopped
-from gateway.errors import GatewrightError, Unavailable, WorkerStopped
+from gateway.errors import (
+    ConversationLocked,
+    ConversationUnknown,
+    GatewrightError,
+    Unavailable,
+    WorkerStopped,
+)
 from gateway.metrics import Metrics
 from gateway.telemetry import Event, logger
 
@@ -57,12 +67,7 @@ class Endings:
             with suppress(Unavailable):
                 await self._store.drop(each.run)
             return
-        if not await self._threads.append(each.half.passage, response):
-            # What came before it was erased: it is not kept beside that.
-            each.is_ending = True
-            await self._insisted(lambda: self._threads.discard(*each.place))
-            return
-        await self._write(each, response)
+        await self._write(each, response, turn_of(each.half.passage, response))
 
     async def end_badly(self, each: UnderWay, error: BaseException) -> None:
         """Its outcome is on record, but where nothing was sent; say what came of it."""
@@ -79,14 +84,12 @@ class Endings:
         await each.log.flush()
         await self._write(each, failed(each.answer.response, told))
 
-    async def _write(self, each: UnderWay, response: bytes) -> None:
-        """Whoever was faster has ended it: then nothing of this is kept."""
+    async def _write(self, each: UnderWay, response: bytes, turn: Turn | None = None) -> None:
+        """Whoever was faster has ended it: then nothing of this is kept, and no turn is added."""
         each.is_ending = True
-        answer, items = structs.replace(each.answer, response=response), items_of(response)
+        answer = structs.replace(each.answer, response=response)
         try:
-            is_mine = await self._insisted(
-                lambda: self._store.end(answer, items, holder=self._holder)
-            )
+            is_mine = await self._insisted(partial(self._ended, answer, turn))
         except Unavailable as error:
             self.unwritten[each.place], request_id = each.run, each.run.request_id
             self._log.warning(Event.RESPONSE_NOT_KEPT, request_id=request_id, code=error.code)
@@ -97,6 +100,29 @@ class Endings:
             self._metrics.count_background(status_of(response))
             more_bytes = answer.length_bytes - each.answer.length_bytes
             self._threads.note_kept(answer.project, max(0, more_bytes))
+
+    async def _ended(self, answer: KeptAnswer, turn: Turn | None) -> bool:
+        """Whether it was still ours to end; raises Unavailable."""
+        items, holder = items_of(answer.response), self._holder
+        if turn is None:
+            return await self._store.end(answer, items, holder=holder)
+
+        async def write(changed: KeptConversation, now_us: int) -> bool:
+            return await self._store.end_turn(answer, items, changed, now_us, holder=holder)
+
+        try:
+            await self._threads.conversations.add_turn(turn, write)
+        except TakenAway:
+            return False
+        except ConversationUnknown:
+            # What came before it may have been erased: it is not kept beside that.
+            await self._threads.discard(answer.project, answer.answer_id)
+            return False
+        except ConversationLocked as error:
+            code = error.code
+            self._log.warning(Event.CONVERSATION_NOT_KEPT, request_id=turn.request_id, code=code)
+            return await self._store.end(answer, items, holder=holder)
+        return True
 
     async def _insisted(self, change: Callable[[], Awaitable[Done]]) -> Done:
         """What must not be lost because the database was away for a while; raises Unavailable."""

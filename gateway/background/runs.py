@@ -10,6 +10,7 @@ from typing import Final, Literal, Protocol
 from msgspec import Struct
 
 from gateway.continuing.kept_answers import KeptAnswer
+from gateway.continuing.kept_conversations import KeptConversation
 from gateway.projects import Project
 
 
@@ -55,6 +56,10 @@ class Events(Struct, frozen=True):
         return f"Events({self.number})"  # The rest is content.
 
 
+class TakenAway(Exception):
+    """Somebody else has ended an answer: nothing of it is written any more."""
+
+
 class RunStore(Protocol):
     """Answers under way, on all workers of one database."""
 
@@ -80,6 +85,24 @@ class RunStore(Protocol):
         """Write an answer as it ended; False where it has ended, or is not there any more.
 
         With a `holder` only where it is still that one's.
+        """
+        ...
+
+    async def end_turn(
+        self,
+        answer: KeptAnswer,
+        items: Collection[str],
+        turn: KeptConversation,
+        now_us: int,
+        *,
+        holder: str,
+    ) -> bool:
+        """The same together with the turn of a conversation: both are written, or neither.
+
+        False where the conversation is not as it was found, or not there any more.
+
+        Raises:
+            TakenAway: the answer is not this holder's any more.
         """
         ...
 

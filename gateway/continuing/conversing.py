@@ -7,11 +7,11 @@ goes on from exactly what was read. Items are as they were asked and answered; m
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
 from gateway.clock import DAY_US, SECOND_US, Clock
 from gateway.configuration.sections import ResponsesSettings
@@ -53,6 +53,21 @@ ID_LENGTH_MAX = 64
 _PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
 
 Change = Callable[[KeptConversation], KeptConversation]
+Write = Callable[[KeptConversation, int], Awaitable[bool]]
+"""Writes a changed one at a moment; False where it is not as it was found."""
+
+
+class Turn(Struct, frozen=True):
+    """What is added to a conversation once its answer is whole."""
+
+    request_id: str
+    project: Project
+    conversation_id: str
+    asked: Sequence[msgspec.Raw]
+    answered: Sequence[msgspec.Raw]
+    data_class: str
+    user: str = ""
+    """The end user whom it names."""
 
 
 class Conversations:
@@ -212,42 +227,43 @@ class Conversations:
                 return taken
         raise locked()
 
-    async def append(
-        self,
-        request_id: str,
-        principal: Principal,
-        conversation_id: str,
-        entries: tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw]],
-        *,
-        data_class: str,
-        user: str,
-    ) -> bool:
+    async def append(self, turn: Turn) -> bool:
         """Add what was asked and answered. Its caller has it in any case: a failure is logged.
 
         False where the conversation is gone: it may have been erased while it was answered.
         """
-        asked, answered = entries
+        try:
+            await self.add_turn(turn, self._store.write)
+        except (ConversationUnknown, ConversationLocked, Unavailable) as error:
+            code = error.code
+            self._log.warning(Event.CONVERSATION_NOT_KEPT, request_id=turn.request_id, code=code)
+            return not isinstance(error, ConversationUnknown)
+        return True
+
+    async def add_turn(self, turn: Turn, write: Write) -> None:
+        """The same by somebody's own way to write it.
+
+        Raises:
+            ConversationUnknown, Unavailable
+            ConversationLocked: others change it again and again.
+        """
+        request_id, user = turn.request_id, turn.user
 
         def longer(found: KeptConversation) -> KeptConversation:
-            more = found.with_more(self._named(found, asked))
-            more = more.with_more(self._named(more, answered, is_answer=True))
+            more = found.with_more(self._named(found, turn.asked))
+            more = more.with_more(self._named(more, turn.answered, is_answer=True))
             users = more.users if not user or user in more.users else (*more.users, user)
             is_mine = found.turn == request_id
             return structs.replace(
                 more,
                 users=users,
-                data_class=max(found.data_class, data_class),
+                data_class=max(found.data_class, turn.data_class),
                 turn="" if is_mine else found.turn,
                 turn_until_us=0 if is_mine else found.turn_until_us,
             )
 
-        try:
-            await self._change(project_of(principal), conversation_id, longer)
-        except (ConversationUnknown, ConversationLocked, Unavailable) as error:
-            self._log.warning(Event.CONVERSATION_NOT_KEPT, request_id=request_id, code=error.code)
-            return not isinstance(error, ConversationUnknown)
+        await self._change(turn.project, turn.conversation_id, longer, write)
         self._turns.pop(request_id, None)
-        return True
 
     async def let_go(self, request_id: str) -> None:
         """End the turn of a request that added nothing, if it has one."""
@@ -271,9 +287,14 @@ class Conversations:
         return found
 
     async def _change(
-        self, project: Project, conversation_id: str, change: Change
+        self,
+        project: Project,
+        conversation_id: str,
+        change: Change,
+        write: Write | None = None,
     ) -> KeptConversation:
         """Write it changed, going on from what is there in that moment."""
+        write = write or self._store.write
         for _ in range(TRIES):
             found = await self._found(project, conversation_id)
             now_us = self._clock.utc_us()
@@ -281,7 +302,7 @@ class Conversations:
             changed = structs.replace(
                 change(found), changed_us=max(now_us, found.changed_us), expires_us=until_us
             )
-            if await self._store.write(changed, now_us):
+            if await write(changed, now_us):
                 self.kept(project, max(0, changed.length_bytes - found.length_bytes))
                 return changed
         raise locked()

@@ -17,7 +17,7 @@ from gateway.admission.bounds import check_values
 from gateway.clock import DAY_US, Clock, UnhurriedClock
 from gateway.configuration.sections import ResponsesSettings
 from gateway.configuration.settings import Limits
-from gateway.continuing.conversing import Conversations, said
+from gateway.continuing.conversing import Conversations, Turn, said
 from gateway.continuing.items import (
     FIELDS,
     LIST,
@@ -235,19 +235,8 @@ class Threads:
 
         False where that is gone: it may have been erased meanwhile.
         """
-        request = passage.request
-        thread = request.thread
-        if thread is None or not thread.adds:
-            return True
-        asked = input_items(FIELDS.decode(request.raw))[thread.history :]
-        return await self.conversations.append(
-            request.request_id,
-            passage.principal,
-            thread.conversation_id,
-            (asked, output_items(response)),
-            data_class=passage.inspection.data_class,
-            user=end_user_reference(request.tree),
-        )
+        turn = turn_of(passage, response)
+        return turn is None or await self.conversations.append(turn)
 
     async def letting_go(self, request_id: str, relay: Relay, write: Write, direct: Direct) -> bool:
         """A stream that ends its turn with a conversation, however it ends."""
@@ -311,6 +300,22 @@ class Threads:
 def items_of(response: bytes) -> list[str]:
     """The ids by which what was answered may be named."""
     return [name for name, _ in named_items(response)]
+
+
+def turn_of(passage: Passage, response: bytes) -> Turn | None:
+    """What is to be added to the conversation of a request; None where it adds to none."""
+    request, thread = passage.request, passage.request.thread
+    if thread is None or not thread.adds:
+        return None
+    return Turn(
+        request.request_id,
+        project_of(passage.principal),
+        thread.conversation_id,
+        asked=input_items(FIELDS.decode(request.raw))[thread.history :],
+        answered=output_items(response),
+        data_class=passage.inspection.data_class,
+        user=end_user_reference(request.tree),
+    )
 
 
 def at_least(inspection: Inspection, request: ChatRequest) -> Inspection:

@@ -27,11 +27,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.background.runs import LEASE_US, Events, Place, Run
+from gateway.background.runs import LEASE_US, Events, Place, Run, TakenAway
 from gateway.clock import Clock
 from gateway.continuing.kept_answers import KeptAnswer
+from gateway.continuing.kept_conversations import KeptConversation
 from gateway.projects import Project
 from gateway.secrets.envelope import MasterKey
+from gateway.store.conversations import DatabaseConversations
 from gateway.store.engine import Database
 from gateway.store.held import is_held
 from gateway.store.kept_answers import (
@@ -102,6 +104,7 @@ class DatabaseRuns:
         self._database = database
         self._master = master
         self._clock = clock
+        self._conversations = DatabaseConversations(database, master)
 
     async def begin(self, answer: KeptAnswer, run: Run, count_max: int) -> bool:
         row = {
@@ -167,25 +170,52 @@ class DatabaseRuns:
         is_over = _RUN.leased_until_us <= self._clock.utc_us()
         return await self._end(answer, (), [_RUN.holder == run.holder, is_over])
 
+    async def end_turn(
+        self,
+        answer: KeptAnswer,
+        items: Collection[str],
+        turn: KeptConversation,
+        now_us: int,
+        *,
+        holder: str,
+    ) -> bool:
+        is_mine = [_RUN.holder == holder]
+        async with self._database.writing() as connection:
+            await _lock(connection, (answer.project, answer.answer_id))
+            if not await self._conversations.write_in(connection, turn, now_us):
+                return False
+            if not await self._end_in(connection, answer, items, is_mine):
+                # What was written of the turn is undone with it.
+                raise TakenAway
+        return True
+
     async def _end(
         self, answer: KeptAnswer, items: Collection[str], still: Sequence[ColumnElement[bool]]
     ) -> bool:
-        place = (answer.project, answer.answer_id)
-        over = delete(background_runs).where(*_is(place), *still)
+        async with self._database.writing() as connection:
+            await _lock(connection, (answer.project, answer.answer_id))
+            return await self._end_in(connection, answer, items, still)
+
+    async def _end_in(
+        self,
+        connection: AsyncConnection,
+        answer: KeptAnswer,
+        items: Collection[str],
+        still: Sequence[ColumnElement[bool]],
+    ) -> bool:
+        over = delete(background_runs).where(*_is((answer.project, answer.answer_id)), *still)
         change = update(kept_answers).where(
             *is_of(kept_answers, answer.project),
             kept_answers.c.id == answer.answer_id,
             kept_answers.c.expires_us > 0,
         )
+        if not (await connection.execute(over)).rowcount:
+            return False
         values = sealed_answer(self._master, answer)
-        async with self._database.writing() as connection:
-            await _lock(connection, place)
-            if not (await connection.execute(over)).rowcount:
-                return False
-            if not (await connection.execute(change.values(values))).rowcount:
-                return False  # Deleted under a hold, which keeps what had come by then.
-            if rows := item_rows(answer, items):
-                await connection.execute(kept_items.insert(), rows)
+        if not (await connection.execute(change.values(values))).rowcount:
+            return False  # Deleted under a hold, which keeps what had come by then.
+        if rows := item_rows(answer, items):
+            await connection.execute(kept_items.insert(), rows)
         return True
 
     async def drop(self, run: Run) -> None:

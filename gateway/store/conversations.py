@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 from sqlalchemy import ColumnElement, RowMapping, func, not_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.continuing.kept_conversations import TURN_US_MAX, Entry, KeptConversation
 from gateway.projects import Project
@@ -76,6 +77,13 @@ class DatabaseConversations:
         return None if row is None else read_conversation(self._master, row)
 
     async def write(self, changed: KeptConversation, now_us: int) -> bool:
+        async with self._database.writing() as connection:
+            return await self.write_in(connection, changed, now_us)
+
+    async def write_in(
+        self, connection: AsyncConnection, changed: KeptConversation, now_us: int
+    ) -> bool:
+        """The same together with other changes."""
         there = [
             *_is(changed.project, changed.conversation_id),
             _ROW.revision == changed.revision,
@@ -86,13 +94,10 @@ class DatabaseConversations:
         clear = update(kept_answers).where(*there)
         if not keeps_all:
             clear = clear.where(not_(is_held(kept_answers)))
-        values, count = self._changed(shown), 0
-        hidden = None if keeps_all else self._changed(changed)
-        async with self._database.writing() as connection:
-            count += (await connection.execute(clear.values(values))).rowcount
-            if not count and hidden is not None:
-                held = update(kept_answers).where(*there, is_held(kept_answers))
-                count += (await connection.execute(held.values(hidden))).rowcount
+        count = (await connection.execute(clear.values(self._changed(shown)))).rowcount
+        if not count and not keeps_all:
+            held = update(kept_answers).where(*there, is_held(kept_answers))
+            count = (await connection.execute(held.values(self._changed(changed)))).rowcount
         return bool(count)
 
     async def take(self, taken: KeptConversation, now_us: int) -> bool:

@@ -369,3 +369,45 @@ async def test_money_is_set_aside_while_one_is_made_and_settled_when_it_ends(
     outcome = records[1]
     assert (outcome.status, outcome.error) == ("cancelled", "client_gone")
     assert gateway.budget_left((account,)) == 1_000_000 - outcome.cost_microusd
+
+
+@pytest.mark.parametrize("ends", ["cancel", "delete"])
+async def test_what_is_taken_away_while_its_end_is_written_adds_no_turn(
+    clients: Clients,
+    workers: tuple[RunningGateway, RunningGateway],
+    upstreams: Upstreams,
+    monkeypatch: pytest.MonkeyPatch,
+    ends: str,
+) -> None:
+    """Somebody takes it away in the moment in which its turn is about to be written."""
+    (one, _), (here, there) = workers, clients
+    talk = await here.conversations.create()
+    hold = asyncio.Event()
+    upstreams.openai.answer_once(Answer(hold=hold))
+    await here.responses.create(
+        model=GPT_TARGET, input="x", conversation=talk.id, background=True
+    )
+    await upstreams.openai.called()
+    runner = one.plane._apart.runner
+    conversations = runner._threads.conversations
+    find = conversations._store.find
+    asked: list[Any] = []
+
+    async def found(*names: Any) -> Any:
+        if not asked:
+            asked.append(names)
+            # As another worker does it.
+            ((place, each),) = runner._under_way.items()
+            if ends == "cancel":
+                assert await runner._store.end(each.answer)
+            else:
+                await runner._threads.discard(*place)
+        return await find(*names)
+
+    with monkeypatch.context() as changed:
+        changed.setattr(conversations._store, "find", found)
+        hold.set()
+        await until_over(one)
+    assert asked
+    assert (await there.conversations.items.list(talk.id)).data == []
+    await there.responses.create(model=ENGINE_TARGET, input="Next", conversation=talk.id)

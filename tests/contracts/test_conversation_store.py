@@ -16,7 +16,7 @@ from sqlalchemy import insert, select
 from gateway.clock import StoppedClock
 from gateway.configuration.sections import ResponsesSettings
 from gateway.configuration.settings import Limits
-from gateway.continuing.conversing import AFTERWARDS_S, Conversations, said
+from gateway.continuing.conversing import AFTERWARDS_S, Conversations, Turn, said
 from gateway.continuing.items import input_items
 from gateway.continuing.kept_answers import KeptAnswer
 from gateway.continuing.kept_conversations import (
@@ -139,9 +139,7 @@ async def test_a_turn_of_a_clock_that_was_wrong_keeps_nobody_out(store: Conversa
     with pytest.raises(ConversationLocked):
         await talks.begin("req_3", PROJECT, made.conversation_id, takes=True)
     item = msgspec.Raw(b'{"role":"user","content":"x"}')
-    assert await talks.append(
-        "req_2", principal(), made.conversation_id, ([item], [item]), data_class="S0", user=""
-    )
+    assert await talks.append(Turn("req_2", PROJECT, made.conversation_id, [item], [item], "S0"))
     assert not (await talks.find(principal(), made.conversation_id)).turn
 
 
@@ -350,14 +348,7 @@ class Talk:
         worker = self.workers[self.open.pop(request_id)]
         if step.move == "end":
             asked, answered = self.item(), self.item()
-            await worker.append(
-                request_id,
-                principal(),
-                self.name,
-                ([asked], [answered]),
-                data_class="S0",
-                user="",
-            )
+            await worker.append(Turn(request_id, PROJECT, self.name, [asked], [answered], "S0"))
             self.items += [f"t{self.count - 1}", f"t{self.count}"]
         await worker.let_go(request_id)
         self.taken = "" if self.taken == request_id else self.taken
@@ -415,8 +406,7 @@ async def test_turns_that_want_it_at_once_get_it_one_after_the_other(
         order.append(request_id)
         assert len(found.entries) == 1 + 2 * (len(order) - 1), "each sees all before it"
         item = msgspec.Raw(msgspec.json.encode({"role": "user", "content": request_id}))
-        more = ([item], [item])
-        await worker.append(request_id, principal(), talk.name, more, data_class="S2", user="ann")
+        await worker.append(Turn(request_id, PROJECT, talk.name, [item], [item], "S2", "ann"))
         await worker.let_go(request_id)
 
     await asyncio.gather(*map(turn, range(8)))

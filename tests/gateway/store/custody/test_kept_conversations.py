@@ -6,7 +6,7 @@ from msgspec import structs
 from sqlalchemy import insert, select
 
 from gateway.configuration.sections import ResponsesSettings
-from gateway.continuing.conversing import Conversations
+from gateway.continuing.conversing import Conversations, Turn
 from gateway.secrets.credentials import master_key
 from gateway.store.conversations import DatabaseConversations
 from gateway.store.custody.erasing import in_numbers
@@ -32,9 +32,8 @@ async def talk(archive: Archive, *users: str, **metadata: str) -> str:
     talks = conversations(archive)
     made = await talks.create(CALLER, [ITEM], metadata, "S0")
     for number, user in enumerate(users):
-        turn = ([ITEM], [ITEM])
         name = made.conversation_id
-        await talks.append(f"req_{number}", CALLER, name, turn, data_class="S1", user=user)
+        await talks.append(Turn(f"req_{number}", PROJECT, name, [ITEM], [ITEM], "S1", user))
         await archive.answer(f"resp_{name}_{number}", user, name)
     return made.conversation_id
 
@@ -100,8 +99,7 @@ async def test_a_turn_that_ends_after_the_erasure_brings_nothing_back(archive: A
     name = await talk(archive, "ann")
     await talks.begin("req_late", PROJECT, name, takes=True)
     await archive.kept.destroy(await archive.kept.find("acme", archive.subject("ann")), "acme")
-    turn = ([ITEM], [ITEM])
-    await talks.append("req_late", CALLER, name, turn, data_class="S1", user="ann")
+    await talks.append(Turn("req_late", PROJECT, name, [ITEM], [ITEM], "S1", "ann"))
     await talks.let_go("req_late")
     assert await left(archive) == set()
 
