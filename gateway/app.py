@@ -146,7 +146,7 @@ class DataPlane:
         doors = make_doors(
             pipeline,
             counts,
-            BackgroundPipeline(stages, *self._apart),
+            BackgroundPipeline(stages, *self._apart, self.snapshots.current),
             snapshots=self.snapshots,
             clock=self._clock,
             metrics=self.metrics,
@@ -328,7 +328,7 @@ class DataPlane:
     @cached_property
     def _apart(self) -> Apart:
         parts = (self._settings, self._database, self._clock, self._threads)
-        return make_apart(*parts, self.snapshots, self._rates, metrics=self.metrics)
+        return make_apart(*parts, self._rates, metrics=self.metrics)
 
     @cached_property
     def _cache(self) -> ResponseCache:

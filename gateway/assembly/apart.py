@@ -10,7 +10,6 @@ from gateway.continuing.threads import Threads
 from gateway.metrics import Metrics
 from gateway.money.rates import Rates
 from gateway.secrets.credentials import master_key
-from gateway.snapshot import SnapshotKeeper
 from gateway.store.background_runs import DatabaseRuns
 from gateway.store.database_clock import DatabaseClock
 from gateway.store.engine import Database
@@ -28,7 +27,6 @@ def make_apart(
     database: Database,
     clock: Clock,
     threads: Threads,
-    snapshots: SnapshotKeeper,
     rates: Rates,
     *,
     metrics: Metrics,
@@ -39,7 +37,6 @@ def make_apart(
     runner = Runner(
         store,
         threads,
-        lambda: snapshots.current().keys,
         clocks=(clock, shared),
         settings=settings.responses,
         rates=rates,

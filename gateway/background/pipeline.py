@@ -11,22 +11,27 @@ from functools import partial
 from msgspec import structs
 
 from gateway.background.following import Followers
+from gateway.background.ruled_again import narrowed
 from gateway.background.runner import Runner
+from gateway.continuing.threads import at_least
 from gateway.dispatch.attempts import AttemptLog
-from gateway.errors import GatewrightError
+from gateway.errors import GatewrightError, Unauthenticated
 from gateway.heads import Begin, answer_headers
-from gateway.intake import Intake, Stages
+from gateway.intake import Asked, Intake, Stages
 from gateway.pacing.pings import Pings, Write
 from gateway.passage import Arrival, Passage
 from gateway.pipeline import Pipeline, StreamedAnswer, WholeAnswer
 from gateway.projects import project_of
 from gateway.relay import Relay
+from gateway.routing import planning
 from gateway.routing.planning import Ruling
+from gateway.snapshot import Snapshot
 from gateway.types import ChatRequest, Principal
 
 
 SETTLED_S = 60.0
 """How much longer its money is set aside than an answer may take: its end is written by then."""
+_KEY_OVER = "The key that asked for this answer is not valid any more."
 
 
 class BackgroundIntake(Intake):
@@ -51,12 +56,51 @@ class BackgroundIntake(Intake):
             ruling = structs.replace(ruling, plan=plan)
         return arrival, ruling
 
+    async def rule_again(self, passage: Passage, snapshot: Snapshot) -> Passage:
+        """A passage that has waited, as it may be sent by what holds now; its record stays.
+
+        Raises:
+            Unauthenticated: its key is not valid any more.
+            GatewrightError: nobody may be asked it, or not as it was let through.
+        """
+        key = snapshot.keys.live(passage.principal.key_id, self.clock.utc_us())
+        if key is None:
+            raise Unauthenticated(_KEY_OVER)
+        principal, request, then = key.principal, passage.request, passage.ruling
+        arrival = structs.replace(passage.arrival, snapshot=snapshot)
+        governing = snapshot.policies.governing(principal)
+        governed = governing.document_for(principal)
+        planning.check_model(request, snapshot.board, governed, principal.models)
+        reads = governing.facts_read(governed)
+        inspection = at_least(
+            await self._inspector.inspect(request, principal.organisation, reads, principal.key_id),
+            request,
+        )
+        asked = Asked(
+            *(arrival, principal, request, inspection, governing, governed),
+            passage.reservation.accounts,
+            passage.permit,
+        )
+        # Its own money is set aside already: what was left before that is what it is judged by.
+        now = self._ruling(asked, then.facts.budget_left_microusd, self.clock.utc_us())
+        plan = self.dispatcher.prepare(passage.sent, narrowed(then, now), principal.translation)
+        return structs.replace(passage, ruling=structs.replace(then, plan=plan))
+
 
 class BackgroundPipeline(Pipeline):
     """Answers at once, with what can be asked for later, where a request wants that."""
 
-    def __init__(self, stages: Stages, runner: Runner, followers: Followers) -> None:
-        super().__init__(stages, BackgroundIntake(stages, runner))
+    def __init__(
+        self,
+        stages: Stages,
+        runner: Runner,
+        followers: Followers,
+        current: Callable[[], Snapshot],
+    ) -> None:
+        """`current` gives what holds at this moment."""
+        intake = BackgroundIntake(stages, runner)
+        super().__init__(stages, intake)
+        self._rule_again, self._current = intake.rule_again, current
         self._runner = runner
         self._followers = followers
 
@@ -123,6 +167,10 @@ class BackgroundPipeline(Pipeline):
         await relay.run(write)
         return whole[0]
 
+    async def rule_again(self, passage: Passage) -> Passage:
+        """See `under_way.SecondHalf.rule_again`."""
+        return await self._rule_again(passage, self._current())
+
     async def never_begun(self, passage: Passage, error: BaseException) -> None:
         """See `under_way.SecondHalf.never_begun`."""
         attempts = AttemptLog()
@@ -138,6 +186,9 @@ class _Half:
     def __init__(self, pipeline: BackgroundPipeline, passage: Passage) -> None:
         self._pipeline = pipeline
         self.passage = passage
+
+    async def rule_again(self) -> None:
+        self.passage = await self._pipeline.rule_again(self.passage)
 
     async def answer(
         self, deadline_s: float, write: Write, check_lease: Callable[[], None]

@@ -8,7 +8,6 @@ next beat, and cuts the upstream off.
 
 import asyncio
 import secrets
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -27,11 +26,9 @@ from gateway.dispatch.attempts import STOPPED
 from gateway.errors import (
     Exhausted,
     GatewrightError,
-    Unauthenticated,
     Unavailable,
     WorkerStopped,
 )
-from gateway.identity import KeyTable
 from gateway.metrics import Metrics
 from gateway.money.rates import Rates
 from gateway.projects import project_of
@@ -45,7 +42,6 @@ LEAVE_S: Final = 2.0
 """And how long what it breaks off then has to be written down."""
 RETRY_S: Final = 5.0
 _WAITED = "The answer has waited too long for its turn."
-_KEY_OVER = "The key that asked for this answer is not valid any more."
 _FULL = "Too many answers wait in the background of this worker; try again shortly."
 
 
@@ -56,7 +52,6 @@ class Runner:
         self,
         store: RunStore,
         threads: Threads,
-        keys: Callable[[], KeyTable],
         *,
         clocks: tuple[Clock, SharedClock],
         settings: ResponsesSettings,
@@ -64,8 +59,8 @@ class Runner:
         metrics: Metrics,
         worker: str,
     ) -> None:
-        """`keys` gives those of this moment; `clocks` are the worker's own, and the database's."""
-        self._store, self._threads, self._keys = store, threads, keys
+        """`clocks` are the worker's own, and the database's."""
+        self._store, self._threads = store, threads
         (clock, shared) = self._clock, self._shared = clocks
         self._settings = settings
         self._worker = worker
@@ -100,8 +95,7 @@ class Runner:
             Exhausted: too many are under way, or what they hold is too much.
             WorkerStopped
         """
-        if self._is_closing:
-            raise WorkerStopped(STOPPED_WORDS)
+        self._check_open()
         settings = self._settings
         held = [*self._beginning.values(), *(each.held_bytes for each in self._under_way.values())]
         if (
@@ -193,7 +187,9 @@ class Runner:
             raise Unavailable(_WAITED) from None
         try:
             if has_waited:
-                self._check_still(each)
+                # What holds may have changed meanwhile.
+                self._check_open()
+                await each.half.rule_again()
             if not await self._store.start(each.run):
                 raise asyncio.CancelledError
             left_s = max(each.due_s - self._clock.monotonic_s(), 1.0)
@@ -204,12 +200,9 @@ class Runner:
         finally:
             self._slots.release()
 
-    def _check_still(self, each: UnderWay) -> None:
-        """What may have changed while it waited."""
+    def _check_open(self) -> None:
         if self._is_closing:
             raise WorkerStopped(STOPPED_WORDS)
-        if self._keys().live(each.answer.key_id, self._clock.utc_us()) is None:
-            raise Unauthenticated(_KEY_OVER)
 
     def _is_over(self, each: UnderWay, task: asyncio.Task[None]) -> None:
         self._under_way.pop(each.place, None)

@@ -26,6 +26,14 @@ class SecondHalf(Protocol):
 
     passage: Passage
 
+    async def rule_again(self) -> None:
+        """It has waited: what holds now is asked once more, right before it is sent.
+
+        Raises:
+            GatewrightError: it may not be sent any more.
+        """
+        ...
+
     async def answer(
         self, deadline_s: float, write: Write, check_lease: Callable[[], None]
     ) -> bytes:

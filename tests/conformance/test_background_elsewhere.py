@@ -384,9 +384,7 @@ async def test_what_is_taken_away_while_its_end_is_written_adds_no_turn(
     talk = await here.conversations.create()
     hold = asyncio.Event()
     upstreams.openai.answer_once(Answer(hold=hold))
-    await here.responses.create(
-        model=GPT_TARGET, input="x", conversation=talk.id, background=True
-    )
+    await here.responses.create(model=GPT_TARGET, input="x", conversation=talk.id, background=True)
     await upstreams.openai.called()
     runner = one.plane._apart.runner
     conversations = runner._threads.conversations
