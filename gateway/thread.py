@@ -16,6 +16,8 @@ class Thread(Struct, frozen=True):
     """The most sensitive class that the thread has had; the request's own is never lower."""
     references: tuple[str, ...] = ()
     """Items of kept answers that were named in their place."""
+    sources: tuple[str, ...] = ()
+    """The answers in which those stand."""
     conversation_id: str = ""
     """The conversation that it goes on with; empty for none."""
     adds: bool = False

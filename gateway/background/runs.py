@@ -64,7 +64,12 @@ class RunStore(Protocol):
     """Answers under way, on all workers of one database."""
 
     async def begin(self, answer: KeptAnswer, run: Run, count_max: int) -> bool:
-        """Whether there was room: a project has no more than so many. Raises Unavailable."""
+        """Whether there was room: a project has no more than so many.
+
+        Raises:
+            PreviousResponseUnknown: what it goes on from was erased meanwhile.
+            Unavailable
+        """
         ...
 
     async def start(self, run: Run) -> bool:
@@ -83,6 +88,8 @@ class RunStore(Protocol):
         self, answer: KeptAnswer, items: Collection[str] = (), *, holder: str = ""
     ) -> bool:
         """Write an answer as it ended; False where it has ended, or is not there any more.
+
+        It is forgotten instead where it `is_erased`.
 
         With a `holder` only where it is still that one's.
         """
@@ -103,6 +110,7 @@ class RunStore(Protocol):
 
         Raises:
             TakenAway: the answer is not this holder's any more.
+            ConversationUnknown: it `is_erased`; nothing is written.
         """
         ...
 

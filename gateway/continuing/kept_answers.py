@@ -22,6 +22,12 @@ class KeptAnswer(Struct, frozen=True):
     """Everything that was asked up to this answer, as a JSON list of items."""
     response: bytes
     """The answer as its caller saw it, as a JSON object."""
+    asked_us: int = 0
+    """When it was asked, by the clock of who was; known until it is kept. So are the other two."""
+    subject: str = ""
+    """The end user as a keyed digest; empty where the request named none."""
+    sources: tuple[str, ...] = ()
+    """Other answers of which it repeats something, beside `previous_id`."""
 
     @property
     def length_bytes(self) -> int:
@@ -35,11 +41,21 @@ class KeptAnswer(Struct, frozen=True):
 class AnswerStore(Protocol):
     """Answers that are kept for their project, encrypted."""
 
-    async def keep(self, answer: KeptAnswer, items: Collection[str] = ()) -> None:
+    async def keep(self, answer: KeptAnswer, items: Collection[str] = ()) -> bool:
         """`items` are the ids of what was answered, by which a request may say it again.
+
+        False, and nothing is kept, where it `is_erased`.
 
         Raises:
             Unavailable: it cannot be stored.
+        """
+        ...
+
+    async def is_erased(self, answer: KeptAnswer) -> bool:
+        """Whether, since it was asked, its end user was erased, or something that it goes on from.
+
+        Raises:
+            Unavailable
         """
         ...
 
@@ -71,9 +87,15 @@ class MemoryAnswers:
         self._answers: dict[tuple[Project, str], KeptAnswer] = {}
         self._items: dict[tuple[Project, str], frozenset[str]] = {}
 
-    async def keep(self, answer: KeptAnswer, items: Collection[str] = ()) -> None:
+    async def keep(self, answer: KeptAnswer, items: Collection[str] = ()) -> bool:
         self._answers[answer.project, answer.answer_id] = answer
         self._items[answer.project, answer.answer_id] = frozenset(items)
+        return True
+
+    async def is_erased(self, answer: KeptAnswer) -> bool:
+        """Nobody is erased here."""
+        del answer
+        return False
 
     async def find(self, project: Project, answer_id: str, now_us: int) -> KeptAnswer | None:
         found = self._answers.get((project, answer_id))

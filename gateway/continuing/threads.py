@@ -8,7 +8,7 @@ makes it as sensitive as that for ever.
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 from msgspec import structs
@@ -104,12 +104,13 @@ class Threads:
         """
         asked = request.thread or Thread()
         raw, data_class, history = request.raw, "S0", 0
+        sources: Sequence[str] = ()
         keeps = asked.keeps and self._keep_us > 0
         answer_id = f"resp_{self._random_hex(ID_BYTES)}" if keeps else ""
         if asked.background:
             self._check_away(arrival, keeps=keeps)
         if asked.references:
-            raw, data_class = await self._spelled_out(project_of(principal), request)
+            raw, data_class, sources = await self._spelled_out(project_of(principal), request)
         if asked.previous_id:
             kept = await self._continued(project_of(principal), asked.previous_id)
             raw, data_class = with_before(raw, _history(kept)), max(data_class, kept.data_class)
@@ -137,6 +138,7 @@ class Threads:
             request = arrival.dialect.decode_request(raw, request.request_id, arrival.headers)
         thread = structs.replace(
             asked,
+            sources=tuple(sources),
             keeps=keeps,
             answer_id=answer_id,
             data_class=data_class,
@@ -169,8 +171,10 @@ class Threads:
             raise RequestInvalid(reason, parameter="previous_response_id")
         return kept
 
-    async def _spelled_out(self, project: Project, request: ChatRequest) -> tuple[bytes, str]:
-        """A body with the items themselves where they were named, and their answers' class.
+    async def _spelled_out(
+        self, project: Project, request: ChatRequest
+    ) -> tuple[bytes, str, Sequence[str]]:
+        """A body with the items themselves where they were named, and their answers: class, ids.
 
         Raises:
             FeatureUnsupported: this project has no such item, or has it no more.
@@ -182,7 +186,8 @@ class Threads:
         now_us = self._clock.utc_us()
         data_class = "S0"
         found: dict[str, Fields | None] = {}
-        for answer_id in await self._store.holding(project, wanted, now_us):
+        answers = await self._store.holding(project, wanted, now_us)
+        for answer_id in answers:
             kept = await self._store.find(project, answer_id, now_us)
             if kept is None:
                 continue
@@ -190,7 +195,7 @@ class Threads:
             for name, item in named_items(kept.response):
                 # Where an upstream gave one name to two items, nobody knows which is meant.
                 found[name] = item if found.get(name, item) == item else None
-        return with_items(request.raw, found), data_class
+        return with_items(request.raw, found), data_class, answers
 
     async def keep(self, passage: Passage, response: bytes) -> None:
         """Keep an answer. Its caller has it in any case: a store that fails is written down."""
@@ -198,21 +203,24 @@ class Threads:
         thread = request.thread
         if thread is None or not response:
             return
-        is_there = await self.append(passage, response)
-        if thread.conversation_id:
-            await self.let_go(request.request_id)
-        if not (thread.keeps and is_there):
-            # What came before it may have been erased: then it is not kept beside that.
-            return
         answer = self.answer_of(passage, response)
         try:
-            await self._store.keep(answer, items_of(response))
+            is_there = not (thread.adds and await self._store.is_erased(answer))
+            is_there = is_there and await self.append(passage, response)
+            # What came before it may have been erased: then it is not kept beside that.
+            is_kept = (
+                thread.keeps and is_there and await self._store.keep(answer, items_of(response))
+            )
         except Unavailable as error:
             self._log.warning(
                 Event.RESPONSE_NOT_KEPT, request_id=request.request_id, code=error.code
             )
             return
-        self.note_kept(answer.project, answer.length_bytes)
+        finally:
+            if thread.conversation_id:
+                await self.let_go(request.request_id)
+        if is_kept:
+            self.note_kept(answer.project, answer.length_bytes)
 
     def answer_of(self, passage: Passage, response: bytes) -> KeptAnswer:
         """What is kept of a request and its answer from now on."""
@@ -228,6 +236,9 @@ class Threads:
             expires_us=now_us + self._keep_us,
             input_items=msgspec.json.encode(input_items(FIELDS.decode(request.raw))),
             response=response,
+            asked_us=passage.arrival.arrived_us,
+            subject=passage.subject,
+            sources=thread.sources,
         )
 
     async def append(self, passage: Passage, response: bytes) -> bool:

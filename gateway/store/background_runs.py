@@ -31,6 +31,7 @@ from gateway.background.runs import LEASE_US, Events, Place, Run, TakenAway
 from gateway.clock import Clock
 from gateway.continuing.kept_answers import KeptAnswer
 from gateway.continuing.kept_conversations import KeptConversation
+from gateway.errors import ConversationUnknown, PreviousResponseUnknown
 from gateway.projects import Project
 from gateway.secrets.envelope import MasterKey
 from gateway.store.conversations import DatabaseConversations
@@ -38,6 +39,8 @@ from gateway.store.engine import Database
 from gateway.store.held import is_held
 from gateway.store.kept_answers import (
     answer_row,
+    forget_in,
+    is_erased_in,
     item_rows,
     kept_answers,
     kept_items,
@@ -127,6 +130,8 @@ class DatabaseRuns:
             await connection.execute(its.with_for_update(key_share=True))
             if (await connection.execute(count)).scalar_one() >= count_max:
                 return False
+            if await is_erased_in(connection, answer):
+                raise PreviousResponseUnknown("What this goes on from is not there any more.")
             await connection.execute(kept_answers.insert(), answer_row(self._master, answer))
             await connection.execute(background_runs.insert(), row)
         return True
@@ -182,6 +187,8 @@ class DatabaseRuns:
         is_mine = [_RUN.holder == holder]
         async with self._database.writing() as connection:
             await _lock(connection, (answer.project, answer.answer_id))
+            if await is_erased_in(connection, answer):
+                raise ConversationUnknown("It was erased meanwhile.")
             if not await self._conversations.write_in(connection, turn, now_us):
                 return False
             if not await self._end_in(connection, answer, items, is_mine):
@@ -204,12 +211,12 @@ class DatabaseRuns:
         still: Sequence[ColumnElement[bool]],
     ) -> bool:
         over = delete(background_runs).where(*_is((answer.project, answer.answer_id)), *still)
-        change = update(kept_answers).where(
-            *is_of(kept_answers, answer.project),
-            kept_answers.c.id == answer.answer_id,
-            kept_answers.c.expires_us > 0,
-        )
+        its = [*is_of(kept_answers, answer.project), kept_answers.c.id == answer.answer_id]
+        change = update(kept_answers).where(*its, kept_answers.c.expires_us > 0)
         if not (await connection.execute(over)).rowcount:
+            return False
+        if await is_erased_in(connection, answer):
+            await forget_in(connection, its)
             return False
         values = sealed_answer(self._master, answer)
         if not (await connection.execute(change.values(values))).rowcount:

@@ -28,6 +28,7 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from classifiers.identifiers import is_name
 from gateway.continuing.kept_answers import KeptAnswer
@@ -35,6 +36,7 @@ from gateway.projects import Project
 from gateway.secrets.content_keys import ContentDamaged, KeyClosed
 from gateway.secrets.envelope import KEY_BYTES, MasterKey, UnwrapFailed
 from gateway.store.engine import Database
+from gateway.store.erased_since import Begun, erased_since
 from gateway.store.expired import delete_over
 from gateway.store.held import is_held
 from gateway.store.schema.owned import (
@@ -105,11 +107,18 @@ class DatabaseAnswers:
         self._database = database
         self._master = master
 
-    async def keep(self, answer: KeptAnswer, items: Collection[str] = ()) -> None:
+    async def keep(self, answer: KeptAnswer, items: Collection[str] = ()) -> bool:
         async with self._database.writing() as connection:
+            if await is_erased_in(connection, answer):
+                return False
             await connection.execute(kept_answers.insert(), answer_row(self._master, answer))
             if rows := item_rows(answer, items):
                 await connection.execute(kept_items.insert(), rows)
+        return True
+
+    async def is_erased(self, answer: KeptAnswer) -> bool:
+        async with self._database.reading() as connection:
+            return await is_erased_in(connection, answer)
 
     async def find(self, project: Project, answer_id: str, now_us: int) -> KeptAnswer | None:
         query = select(kept_answers).where(
@@ -181,6 +190,19 @@ class DatabaseAnswers:
         return await delete_over(self._database, kept_answers, is_over, _FORGOTTEN_AT_ONCE)
 
 
+async def is_erased_in(connection: AsyncConnection, answer: KeptAnswer) -> bool:
+    """See `AnswerStore.is_erased`; of one that was found again it is known since it was made."""
+    begun = Begun(answer.project, answer.asked_us or answer.created_us, answer.subject)
+    is_its, is_anybodys = await erased_since(connection, begun)
+    if is_its or not is_anybodys:
+        return is_its
+    names = {answer.previous_id, *answer.sources} - {""}
+    there = select(func.count()).where(
+        *is_of(kept_answers, answer.project), kept_answers.c.id.in_(names)
+    )
+    return int((await connection.execute(there)).scalar_one()) < len(names)
+
+
 def answer_row(master: MasterKey, answer: KeptAnswer) -> dict[str, object]:
     """A row of an answer, under a new key."""
     return {
@@ -244,11 +266,16 @@ def opened_about(master: MasterKey, row: RowMapping, about: bytes) -> tuple[byte
 
 async def forget_kept(database: Database, there: list[ColumnElement[bool]]) -> bool:
     """Whether there was one; while a hold is in force it is hidden, and not destroyed."""
+    async with database.writing() as connection:
+        return await forget_in(connection, there)
+
+
+async def forget_in(connection: AsyncConnection, there: list[ColumnElement[bool]]) -> bool:
+    """The same together with other changes."""
     is_shown = kept_answers.c.expires_us > 0
     hidden = update(kept_answers).where(*there, is_shown, is_held(kept_answers))
-    async with database.writing() as connection:
-        kept = await connection.execute(hidden.values(expires_us=0))
-        gone = await connection.execute(delete(kept_answers).where(*there, _is_free()))
+    kept = await connection.execute(hidden.values(expires_us=0))
+    gone = await connection.execute(delete(kept_answers).where(*there, _is_free()))
     return bool(kept.rowcount + gone.rowcount)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import openai
 import pytest
+from openai.types.responses import Response
 
 from gateway.clock import SystemClock
 from gateway.oversight.key_scope import scope_of
@@ -66,9 +67,10 @@ class Queue:
     async def waiting(self, upstreams: Upstreams, model: str) -> str:
         """The id of one that waits."""
         upstreams.engine.answer_once(Answer(hold=self.hold))
-        for each in (ENGINE_TARGET, model):
-            made = await self.client.responses.create(model=each, input="x", background=True)
-            await upstreams.engine.called()
+        asked: dict[str, Any] = {"input": "x", "background": True}
+        await self.client.responses.create(model=ENGINE_TARGET, **asked)
+        await upstreams.engine.called()
+        made: Response = await self.client.responses.create(model=model, **asked)
         assert made.status == "queued"
         return made.id
 

@@ -113,7 +113,7 @@ async def test_what_a_worker_had_in_an_earlier_life_has_nobody(world: World) -> 
 async def test_what_is_deleted_under_a_hold_is_not_written_any_more(world: World) -> None:
     run = world.run("a")
     assert await world.runs.begin(world.answer("a"), run, 9)
-    hold = {column.name: _any(column) for column in audit_holds.c} | {
+    hold = {column.name: any_value(column) for column in audit_holds.c} | {
         "organisation": "acme",
         "released_by": "",
     }
@@ -136,7 +136,7 @@ async def test_what_is_deleted_under_a_hold_is_not_written_any_more(world: World
     assert await world.runs.forget_events(FOR_EVER_US) == 1
 
 
-def _any(column: Any) -> object:
+def any_value(column: Any) -> object:
     if column.nullable:
         return None
     return "x" if column.type.python_type is str else column.type.python_type()
