@@ -115,7 +115,7 @@ class RunStore(Protocol):
         ...
 
     async def drop(self, run: Run) -> None:
-        """It is under way no more, where its answer was deleted: nothing is written of it."""
+        """It is under way no more, where its answer was deleted or has expired under a hold."""
         ...
 
     async def abandon(self, run: Run) -> None:

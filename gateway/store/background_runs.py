@@ -227,7 +227,7 @@ class DatabaseRuns:
 
     async def drop(self, run: Run) -> None:
         its = [*is_of(kept_answers, run.project), kept_answers.c.id == run.answer_id]
-        is_shown = exists().where(*its, kept_answers.c.expires_us > 0)
+        is_shown = exists().where(*its, kept_answers.c.expires_us > self._clock.utc_us())
         over = delete(background_runs).where(*_is(run.place), _RUN.holder == run.holder)
         async with self._database.writing() as connection:
             await connection.execute(over.where(not_(is_shown)))

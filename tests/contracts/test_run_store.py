@@ -136,6 +136,32 @@ async def test_what_is_deleted_under_a_hold_is_not_written_any_more(world: World
     assert await world.runs.forget_events(FOR_EVER_US) == 1
 
 
+async def test_what_expires_under_a_hold_is_under_way_no_more_and_goes_after_it(
+    world: World,
+) -> None:
+    run = world.run("a")
+    soon_us = world.clock.utc_us() + LEASE_US
+    answer = structs.replace(world.answer("a"), expires_us=soon_us)
+    assert await world.runs.begin(answer, run, 9)
+    await world.runs.drop(run)
+    assert await world.runs.find(run.place) == run
+    hold = {column.name: any_value(column) for column in audit_holds.c}
+    async with world.database.writing() as connection:
+        await connection.execute(
+            insert(audit_holds), [hold | {"organisation": "acme", "released_by": ""}]
+        )
+    world.clock.advance(LEASE_US / 1e6 + 1)
+    assert await world.said("a") is None
+    assert await world.runs.lapsed() == [run]
+    await world.runs.drop(run)
+    assert await world.runs.lapsed() == [], "it stands in nobody's way"
+    assert await world.answers.forget_expired(world.clock.utc_us()) == 0
+    async with world.database.writing() as connection:
+        await connection.execute(update(audit_holds).values(released_by="ann"))
+    assert await world.answers.forget_expired(world.clock.utc_us()) == 1
+    assert await world.count(kept_answers) == 0
+
+
 def any_value(column: Any) -> object:
     if column.nullable:
         return None
