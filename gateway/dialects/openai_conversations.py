@@ -43,6 +43,21 @@ _STATED: Final = frozenset(
 """What its caller may send without a status, and the vendor's client reads one of."""
 
 
+KINDS: Final = frozenset(
+    {
+        *("message", "reasoning", "compaction", "compaction_trigger", "item_reference"),
+        *("function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"),
+        *("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call"),
+        *("computer_call", "computer_call_output", "tool_search_call", "tool_search_output"),
+        *("local_shell_call", "local_shell_call_output", "shell_call", "shell_call_output"),
+        *("apply_patch_call", "apply_patch_call_output", "program", "program_output"),
+        *("mcp_list_tools", "mcp_call", "mcp_approval_request", "mcp_approval_response"),
+        *("additional_tools", "agent_message", "configuration_update"),
+    }
+)
+"""What callers may put into a conversation. What models answer with is kept whatever it is."""
+
+
 class _Order(Struct, frozen=True):
     items: Annotated[list[dict[str, object]], Meta(max_length=ITEMS_MAX)] | None = None
     metadata: Mapping[str, str] | None = None
@@ -67,14 +82,23 @@ def read_order(raw: bytes) -> Told:
     """What makes a conversation; raises RequestInvalid. An empty body makes an empty one."""
     order = checked(_object(raw or b"{}", _Order), _Order)
     check_metadata(order.metadata or {})
+    _check_kinds(order.items or ())
     return Told(_raw_items(raw) if order.items else (), order.metadata or {})
 
 
 def read_addition(raw: bytes) -> Told:
     """Items to add; raises RequestInvalid."""
     # In the body, too, some clients say what they want included.
-    checked(_object(raw, _Addition, "include"), _Addition)
+    _check_kinds(checked(_object(raw, _Addition, "include"), _Addition).items)
     return Told(_raw_items(raw))
+
+
+def _check_kinds(items: Sequence[Mapping[str, object]]) -> None:
+    """One of a kind that nobody knows would have every later turn refused, and stay."""
+    for index, item in enumerate(items):
+        kind = item.get("type")
+        if isinstance(kind, str) and kind not in KINDS:
+            raise invalid(f"items[{index}].type", "This kind of item is not known")
 
 
 def read_description(raw: bytes) -> Told:

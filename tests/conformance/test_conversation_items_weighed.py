@@ -1,14 +1,17 @@
 """Items that are added to a conversation are requests of their key: counted, held, on record."""
 
 import asyncio
+import re
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import openai
 import pytest
+from openai.types.responses import ResponseInputItem
 
+from gateway.dialects.openai_conversations import KINDS
 from gateway.intake import Intake
 from gateway.money.rates import RateLimit
 from gateway.passage import Arrival
@@ -140,3 +143,26 @@ async def test_items_have_what_the_vendors_client_reads_of_them(
     ]
     assert told[0]["content"] == [{"type": "input_text", "text": "Good morning"}]
     assert str(told[0]["id"]).startswith("msg_")
+
+
+async def test_an_item_of_a_kind_that_nobody_knows_is_refused_by_its_place(
+    gateway: RunningGateway, shared_key: str
+) -> None:
+    odd: Any = {"type": "made_up", "content": "Good morning"}
+    async with client_of(gateway, shared_key) as client:
+        talk = await client.conversations.create(items=[FACT])
+        for trial in (
+            client.conversations.create(items=[FACT, odd]),
+            client.conversations.items.create(talk.id, items=[FACT, odd]),
+        ):
+            with pytest.raises(openai.BadRequestError) as caught:
+                await trial
+            assert (caught.value.code, caught.value.param) == ("invalid_request", "items[1].type")
+        assert await texts(client, talk.id) == [FACT["content"]]
+
+
+def test_every_kind_of_the_vendors_types_can_be_put_into_a_conversation() -> None:
+    union = get_args(ResponseInputItem)[0]
+    fields = [each.model_fields.get("type") for each in get_args(union)]
+    kinds = {kind for field in fields if field for kind in re.findall(r"'(\w+)'", str(field))}
+    assert {"message", "reasoning", "shell_call"} <= kinds <= KINDS
