@@ -138,7 +138,8 @@ async def test_one_whose_end_nobody_could_be_told_has_failed_and_is_there(
         raise Unavailable("The database does not answer.")
 
     with monkeypatch.context() as changed:
-        changed.setattr(runner._store, "end", away)
+        for way in ("end", "end_turn"):
+            changed.setattr(runner._store, way, away)
         end.set()
         while len(runner._under_way) > 1:
             await asyncio.sleep(0.02)
