@@ -67,8 +67,12 @@ function marks(table) {
   };
 }
 
-// From the first row's beginning to the last one's end; of one row uPlot would make years.
-const whole = (middles, lasts) => ({ x: { range: () => [middles[0] - lasts / 2, middles.at(-1) + lasts / 2] } });
+// From the first row's beginning to the last one's end; of one row uPlot would make years. A bar is
+// as high as what it counts, so it stands on nothing and not on the least of them.
+const whole = (middles, lasts) => ({
+  x: { range: () => [middles[0] - lasts / 2, middles.at(-1) + lasts / 2] },
+  y: { range: (chart, least, most) => uPlot.rangeNum(0, most || 1, 0.1, true) },
+});
 
 // The words of an axis: as many digits as its steps have, however small they are, and the unit. Of
 // what is counted there is no half.

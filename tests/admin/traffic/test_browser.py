@@ -191,6 +191,23 @@ async def test_what_was_not_answered_hides_nothing_on_the_chart(listener: Listen
     assert 0.3 < min(answered) < max(answered) <= min(others) < max(others) < 0.7
 
 
+async def test_a_bar_is_as_high_as_what_it_counts(listener: Listener) -> None:
+    """Of four and two the axis began shortly below two, and twice as much looked ten times it."""
+    listener.clock.advance((NOW_US - listener.clock.utc_us()) / 1e6 + 60)
+    made = World(listener)
+    await made.open()
+    await made.write(
+        *(Asked(number, status="ok" if number < 4 else "failed") for number in range(6))
+    )
+    async with window(listener) as seen:
+        await seen.sign_in_with_token(listener.token)
+        await seen.open(LIST)
+        await seen.page.wait_for_selector(".plot canvas")
+        answered = await seen.page.evaluate(PAINTED, "--accent")
+        others = await seen.page.evaluate(PAINTED, "--refused")
+    assert 1.8 < len(answered) / len(others) < 2.2
+
+
 async def test_a_menu_of_the_page_opens_on_the_screen(listener: Listener) -> None:
     await _world(listener)
     async with window(listener) as seen:
