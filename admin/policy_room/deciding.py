@@ -11,7 +11,7 @@ from admin.asking import Asking
 from admin.forms import as_sentence
 from admin.policy_room.desk import VERDICTS, StepOrder
 from admin.policy_room.inbox import KIND, Inbox
-from admin.policy_room.places import place_of
+from admin.policy_room.places import Place, may, place_of
 from admin.policy_room.room import (
     Named,
     PolicyRoom,
@@ -27,10 +27,12 @@ from admin.second_person import require_asker
 from admin.sign_in.pages import SEE_OTHER
 from gateway.errors import Forbidden, RequestInvalid
 from gateway.oversight.access import Permission
+from gateway.rollout.versions import PolicyVersion
 from gateway.store.custody.orders import CustodyRefused
 
 
 BASE = "/o/{organisation:str}/approvals"
+DONE = "1"
 
 
 def deciding_routes(room: PolicyRoom) -> list[Any]:
@@ -54,7 +56,8 @@ def deciding_routes(room: PolicyRoom) -> list[Any]:
             await room.desk.step(person, organisation, place, number, order)
         except (RequestInvalid, Forbidden) as error:
             return await inbox_page(room, inbox, request, organisation, error.status, error.message)
-        return _back(request, organisation)
+        done = f"{place.slug}.{number}" if action == "approve" else DONE
+        return _back(request, organisation, done)
 
     return [
         approvals,
@@ -170,11 +173,11 @@ def _custody_routes(room: PolicyRoom, inbox: Inbox) -> list[Any]:
     return [approve_reveal, release_hold]
 
 
-def _back(request: Asking, organisation: str) -> Redirect:
-    """To the page of the inbox that the form stood on."""
+def _back(request: Asking, organisation: str, done: str = DONE) -> Redirect:
+    """To the page of the inbox that the form stood on; `done` may name the version approved."""
     page = {KIND.name: KIND.of(request), FIRST.name: str(first_of(request) or "")}
     page[AFTER.name] = after_of(request)
-    asked = {name: said for name, said in page.items() if said} | {"done": "1"}
+    asked = {name: said for name, said in page.items() if said} | {"done": done}
     return Redirect(f"/o/{organisation}/approvals?{urlencode(asked)}", status_code=SEE_OTHER)
 
 
@@ -201,7 +204,10 @@ async def inbox_page(
     status: int = 200,
     problem: str = "",
 ) -> Response[str]:
-    """What waits, with a problem said above it."""
+    """What waits, with a problem said above it, or what was done and where it goes on."""
+    done = "" if problem else request.query_params.get("done", "")
+    person = person_of(request)
+    place, approved = await _approved(room, organisation, done)
     return await room.shell.page(
         request,
         "policy_room/approvals.html",
@@ -209,12 +215,28 @@ async def inbox_page(
         status,
         organisation=organisation,
         waiting=await inbox.read(
-            person_of(request),
+            person,
             organisation,
             KIND.of(request),
             (first_of(request), after_of(request)),
         ),
         after=after_of(request),
         problem=problem,
-        done=request.query_params.get("done") == "1" and not problem,
+        done=bool(done),
+        place=place,
+        approved=approved,
+        may_roll_out=bool(place and may(person, Permission.POLICIES_PUBLISH, organisation, place)),
     )
+
+
+async def _approved(
+    room: PolicyRoom, organisation: str, done: str
+) -> tuple[Place | None, PolicyVersion | None]:
+    """The version that was approved a moment ago, while it acts nowhere yet."""
+    slug, _, number = done.rpartition(".")
+    try:
+        place = place_of(organisation, slug)
+        version = await room.reader.version(place, number_in({"number": number}, "number", 1))
+    except (NotFoundException, RequestInvalid):
+        return None, None
+    return (place, version) if version.state == "approved" else (None, None)

@@ -63,6 +63,33 @@ async def test_who_approves_what_is_approved_already_is_told_so(listener: Listen
         assert (status, "Version 1 is live: it cannot be declined now." in said) == (400, True)
 
 
+async def test_who_approves_in_the_inbox_is_led_on_to_where_it_is_rolled_out(
+    listener: Listener,
+) -> None:
+    """It said that it was done: the version acted nowhere, and nothing led to it."""
+    await staff(listener)
+    async with signed_in(listener, WRITER) as wanda, signed_in(listener, APPROVER) as anton:
+        path = await submitted(wanda, TEXT)
+        form = {"level": "organisation", "id": "1", "action": "approve", "reason": "right"}
+        answer, _ = await anton.send("POST", "/o/acme/approvals/policies", form)
+        there = answer.headers["location"]
+        _, page = await anton.send("GET", there)
+        assert "version 1 is approved and acts nowhere yet" in page
+        assert f'<a href="{path}">roll it out</a>' in page
+        assert f'<a href="{path}">look at it</a>' in (await wanda.send("GET", there))[1]
+        for other in (
+            "organisation.2",
+            "organisation.0",
+            "nowhere.1",
+            ".1",
+            f"organisation.{9**40}",
+        ):
+            answer, page = await anton.send("GET", f"/o/acme/approvals?done={other}")
+            assert (answer.status, "acts nowhere" in page) == (200, False), other
+        await stepped(anton, path, "publish")
+        assert "acts nowhere" not in (await anton.send("GET", there))[1], "it does by now"
+
+
 async def test_a_version_that_was_put_aside_is_written_on_from_and_looking_saves_nothing(
     listener: Listener,
 ) -> None:
