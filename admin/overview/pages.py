@@ -7,7 +7,9 @@ from litestar import MediaType, Response, get, route
 
 from admin.access import PUBLIC, needs, session_of
 from admin.asking import Asking
+from admin.overview.needs import organisation_of
 from admin.overview.reader import Overview, OverviewReader
+from admin.policy_room.places import Place, place_named
 from admin.services import Services
 from admin.sign_in.pages import READING
 from gateway.clock import SECOND_US
@@ -43,6 +45,12 @@ def _alone(organisations: frozenset[str] | None) -> str:
     return min(organisations) if organisations and len(organisations) == 1 else ""
 
 
+def _place_of(level: str) -> tuple[str, Place | None]:
+    """Whose level it is, and how it is called and addressed there."""
+    organisation = organisation_of(level)
+    return organisation, place_named(organisation, level)
+
+
 def overview_routes(services: Services) -> list[Any]:
     """All of them."""
     reader = OverviewReader(services)
@@ -61,6 +69,7 @@ def overview_routes(services: Services) -> list[Any]:
             "overview",
             overview=found,
             organisation=_alone(_seen_by(request)),
+            places={each.level: _place_of(each.level) for each in found.changes},
             since=render(Filter((Term("since", (f"{since:%Y-%m-%dT%H:%MZ}",)),))),
         )
 
