@@ -26,6 +26,7 @@ _ROLES: Final = {
     "th": "columnheader",
     "td": "cell",
 }
+_SPAN: Final = re.compile(r'colspan="(\d+)"')
 _BLANK: Final = re.compile(r'\s*(<span class="soft">)?\u2013?(</span>)?\s*</td>')
 """Nothing, or the dash that says so in a column."""
 
@@ -46,7 +47,7 @@ def as_cards(table: str) -> Markup:
         column = 0 if name == "tr" else column
         if name == "td":
             rest += _said(words, column, rest, is_blank=bool(_BLANK.match(table, last)))
-            column += 1
+            column += _columns(rest)
         written.append(f'<{name} role="{_ROLES[name]}"{rest}>')
     return Markup("".join([*written, table[last:]]))  # noqa: S704 - a template's own, escaped there
 
@@ -55,11 +56,19 @@ def _said(words: list[str], column: int, rest: str, *, is_blank: bool) -> str:
     """The first cell says what the card is about: it needs no word, and is never left out."""
     if is_blank and column:
         return " data-blank"
-    is_named = 0 < column < len(words) and "colspan=" not in rest
+    is_named = 0 < column < len(words) and _columns(rest) == 1
     return f' data-of="{words[column]}"' if is_named and words[column] else ""
 
 
+def _columns(attributes: str) -> int:
+    """How many columns a cell stands in."""
+    found = _SPAN.search(attributes)
+    return int(found[1]) if found else 1
+
+
 def _word(head: str) -> str:
-    """What stands in a head, without what it is dressed in."""
+    """What stands in a head, without what it is dressed in; nothing where it is not seen."""
+    if "visually-hidden" in head:
+        return ""
     text = _ANY_TAG.sub(" ", head.replace('<span aria-hidden="true">↓</span>', ""))
     return " ".join(text.split()).replace('"', "&quot;")

@@ -33,6 +33,13 @@ def test_each_cell_carries_the_word_of_its_own_column() -> None:
     ]
 
 
+def test_a_head_that_is_not_seen_is_no_word_on_a_card_either() -> None:
+    head = '<th>Key</th><th><span class="visually-hidden">Deeds</span></th><th>Until</th>'
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>"
+    found = cells(f"{table}<tr><td>a</td><td>b</td><td>c</td></tr></tbody></table>")
+    assert found == [("", "a"), ("", "b"), (' data-of="Until"', "c")]
+
+
 @pytest.mark.parametrize("blank", ["", "\n  ", "–", '<span class="soft">–</span>'])
 def test_what_says_nothing_is_marked_so_and_what_the_card_is_about_never(blank: str) -> None:
     row = f"<tr><td>{blank}</td><td>{blank}</td><td> – of 3</td></tr>"
@@ -40,10 +47,13 @@ def test_what_says_nothing_is_marked_so_and_what_the_card_is_about_never(blank: 
     assert (first[0], second[0], third[0]) == ("", " data-blank", ' data-of="Cost"')
 
 
-def test_a_cell_over_several_columns_has_the_word_of_none() -> None:
-    assert cells(f'{HEAD}<tr><td>a</td><td colspan="5">b</td></tr></tbody></table>') == [
+def test_a_cell_over_several_columns_has_the_word_of_none_and_moves_no_other() -> None:
+    row = '<tr><td>a</td><td colspan="2">b</td><td>c</td><td colspan="1">d</td></tr>'
+    assert cells(f"{HEAD}{row}</tbody></table>") == [
         ("", "a"),
-        (' colspan="5"', "b"),
+        (' colspan="2"', "b"),
+        (' data-of="What a &lt;b&gt; &amp; a &quot;name&quot; say"', "c"),
+        (' colspan="1" data-of="Targets, at"', "d"),
     ]
 
 
