@@ -58,6 +58,21 @@ async def test_the_rail_of_a_phone_takes_three_lines_and_shows_where_one_is(
         assert await seen.faults() == []
 
 
+@pytest.mark.parametrize("width", [600, 390, 320])
+async def test_what_the_bar_opens_is_in_sight_on_a_phone(listener: Listener, width: int) -> None:
+    """Where one signs out began beyond the left edge, once the name stood in a second line."""
+    await issue(listener, "an assistant")
+    await person(listener, "cora", "compliance")
+    async with window(listener, width=width) as seen:
+        await seen.sign_in("cora", PASSWORD)
+        for menu in await seen.page.locator(".bar .menu > summary").all():
+            await menu.click()
+            box = await seen.page.locator(".bar .menu[open] > div").bounding_box()
+            assert box is not None
+            assert 0 <= box["x"] < box["x"] + box["width"] <= width
+            await menu.click()
+
+
 async def test_a_rule_is_written_on_a_phone_with_every_field_in_sight(listener: Listener) -> None:
     """The value of a comparison was beyond the edge, and nothing said what had to be filled in."""
     await issue(listener, "an assistant")
@@ -196,7 +211,8 @@ async def test_everything_that_a_list_says_is_in_sight_on_a_phone(listener: List
             *("/models/providers/engine", "/system/configuration", "/o/acme/traffic"),
             *("/o/acme/batches", "/o/acme/files", "/o/acme/keys", f"/o/acme/keys/{key}"),
             *("/o/acme/teams", "/o/acme/teams/research", "/o/acme/audit", "/o/acme/integrity"),
-            *("/o/acme/policies", "/o/acme/policies/installation"),
+            *("/o/acme/policies", "/o/acme/policies/installation", "/people", "/models/planner"),
+            *("/o/acme/costs/limits", "/system/diagnostics", "/o/acme/compliance"),
         ):
             assert await seen.open(path) == 200, path
             rows = await seen.page.evaluate(CARDS)
