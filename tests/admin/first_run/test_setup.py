@@ -87,7 +87,7 @@ async def test_the_first_person_is_signed_in_and_on_record_and_the_code_is_nowhe
     assert (answer.status, answer.headers["location"]) == (303, "/first-run")
     _, page = await browser.send("GET", "/first-run")
     assert "ada signs in with a password" in page
-    assert "<strong>another</strong> person" in page
+    assert '<a href="/new-person">another person</a>' in page
 
     folder = listener.settings.path(listener.settings.audit.directory)
     records = [row.projected.record async for row in segment_rows(folder)]
