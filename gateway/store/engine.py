@@ -19,12 +19,12 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool, NullPool
 
 from gateway.errors import ConfigurationInvalid, NotReady, RequestInvalid
 from gateway.pacing.patience import may_wait
+from gateway.store.postgres_driver import Opening
 from gateway.store.preparing import (
     SQLITE_BUSY_MS,
     WAITS_MS,
     begin_sqlite,
     make_private,
-    prepare_postgresql,
     prepare_sqlite,
     prepare_sqlite_for_migration,
 )
@@ -60,12 +60,23 @@ _CLOSING_S = 2.0
 class Database:
     """One database; made by `open_database`, closed by its owner."""
 
-    __slots__ = ("_away", "_is_patient", "_turn", "_waiting", "engine", "kind", "refusal", "url")
+    __slots__ = (
+        *("_away", "_is_patient", "_opening", "_turn", "_waiting"),
+        *("engine", "kind", "refusal", "url"),
+    )
 
-    def __init__(self, url: URL, engine: AsyncEngine, *, is_patient: bool = False) -> None:
+    def __init__(
+        self,
+        url: URL,
+        engine: AsyncEngine,
+        *,
+        is_patient: bool = False,
+        opening: Opening | None = None,
+    ) -> None:
         """With `is_patient` nobody who writes here is refused for having waited."""
         self.url = url
         self.engine = engine
+        self._opening = opening
         self.kind: DatabaseKind = "sqlite" if url.drivername.startswith("sqlite") else "postgresql"
         self._away = away(self.kind)
         self.refusal = ""
@@ -79,6 +90,11 @@ class Database:
 
     def __repr__(self) -> str:
         return f"Database({self.kind})"
+
+    @property
+    def has_sessions(self) -> bool:
+        """Whether a connection keeps its session of the server; known of one that is open."""
+        return self._opening is not None and not self._opening.is_pooled
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
@@ -359,14 +375,18 @@ def open_database(
         options |= {"pool_recycle": _RECYCLE_S, "pool_use_lifo": True}
     else:
         options |= {"poolclass": NullPool}
+    opening = Opening(is_limited=pooled) if is_remote else None
     if is_remote:
         options["connect_args"] = {
             "timeout": 5.0,
             "command_timeout": _COMMAND_S if pooled else None,
+            "async_creator_fn": opening,
         }
     else:
-        opening = partial(open_sqlite, named_by)
-        options["connect_args"] = {"async_creator_fn": opening, "factory": RolledBack}
+        options["connect_args"] = {
+            "async_creator_fn": partial(open_sqlite, named_by),
+            "factory": RolledBack,
+        }
     engine = create_async_engine(parsed, **options)
     if not is_remote:
         prepare = prepare_sqlite if foreign_keys else prepare_sqlite_for_migration
@@ -376,6 +396,4 @@ def open_database(
         event.listen(engine.sync_engine, "handle_error", naming_the_file(named_by))
     else:
         event.listen(engine.sync_engine, "handle_error", note_lost_connection)
-        if pooled:
-            event.listen(engine.sync_engine, "connect", prepare_postgresql)
-    return Database(parsed, engine, is_patient=not pooled)
+    return Database(parsed, engine, is_patient=not pooled, opening=opening)

@@ -1,4 +1,4 @@
-"""What a new connection is told before anybody uses it, and how SQLite begins a transaction."""
+"""What a new connection to SQLite is told before anybody uses it, and how a transaction begins."""
 
 import os
 from contextlib import suppress
@@ -12,9 +12,6 @@ from gateway.store.sqlite_driver import OneTurnConnection
 SQLITE_BUSY_MS = 10_000
 WAITS_MS = "gatewright_waits_ms"
 """The option of a connection's execution that says how long its transaction waits to write."""
-_IDLE_TRANSACTION_S = 10.0
-"""A worker whose machine is paused within a transaction holds its locks no longer: PostgreSQL ends
-it. Less than a command may take, so that whoever waits for those locks gets them."""
 
 
 def make_private(_dialect: Any, _record: object, given: list[Any], _options: object) -> None:
@@ -59,15 +56,6 @@ def _is_anothers(cursor: Any) -> bool:
         return bool(names)
     cursor.execute("SELECT version_num FROM alembic_version")
     return not all(str(version).isdecimal() for (version,) in cursor.fetchall())
-
-
-def prepare_postgresql(connection: Any, _record: object) -> None:
-    """By a statement: a pooler between may refuse a start with parameters it does not know."""
-    cursor = connection.cursor()
-    limit_ms = round(_IDLE_TRANSACTION_S * 1000)
-    cursor.execute(f"SET idle_in_transaction_session_timeout = {limit_ms}")
-    cursor.close()
-    connection.commit()
 
 
 def begin_sqlite(connection: Connection) -> None:

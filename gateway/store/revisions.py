@@ -154,12 +154,15 @@ class RevisionWatcher:
         with suppress(*self._lost):
             self._line = await self._database.engine.connect()
             driver = await driver_of(self._line)
-            if self._database.kind == "postgresql":
+            if self._database.has_sessions:
                 await self._hang_bell(driver)
             self._driver = driver
 
     async def _hang_bell(self, driver: Any) -> None:
-        """Listen, where the database can call; without a bell the poll goes on alone."""
+        """Listen, where the database can call; without a bell the poll goes on alone.
+
+        A pooler would get the calls of a session that is nobody's then, and warn of each.
+        """
         await driver.add_listener(_CHANNEL, self._ring)
 
     def _ring(self, *_: object) -> None:

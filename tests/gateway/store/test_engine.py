@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from gateway.errors import ConfigurationInvalid, NotReady, RequestInvalid
 from gateway.pacing.patience import patience
-from gateway.store import engine, preparing
+from gateway.store import engine, postgres_driver
 from gateway.store.engine import Database, driver_of, open_database, parse_url
 from gateway.store.schema.tables import organisations, revisions
 from tests.databases import SYNCED
@@ -342,7 +342,7 @@ async def test_who_is_paused_within_a_transaction_holds_nobody_up_for_long(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where a machine is stopped: what it holds is given up for it, and it is told so."""
-    monkeypatch.setattr(preparing, "_IDLE_TRANSACTION_S", 0.3)
+    monkeypatch.setattr(postgres_driver, "_IDLE_TRANSACTION_S", 0.3)
     paused, other = open_database(database_url), open_database(database_url)
     more = update(revisions).values(revision=revisions.c.revision + 100)
 

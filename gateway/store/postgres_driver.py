@@ -1,0 +1,74 @@
+"""How a connection to PostgreSQL begins, and what changes where a pooler stands between.
+
+A pooler such as PgBouncer may give each transaction another session of the server (decision 0087).
+A statement that was prepared under a name is then not there, or it is what another worker prepared
+under this name: asyncpg counts them, and every process counts from one. So behind a pooler no
+statement has a name: each is sent with its text whenever it runs, in as many round trips as before.
+What is set for a session would be set for whoever has it next, so it is set for a transaction.
+"""
+
+from functools import cache
+from typing import Any, Final
+
+
+_IDLE_TRANSACTION_S = 10.0
+"""A worker whose machine is paused within a transaction holds its locks no longer: PostgreSQL ends
+it. Less than a command may take, so that whoever waits for those locks gets them."""
+_IDLE: Final = "idle_in_transaction_session_timeout"
+
+
+class Opening:
+    """Opens the connections of one database; called as `asyncpg.connect` is."""
+
+    def __init__(self, *, is_limited: bool) -> None:
+        """With `is_limited` whoever is paused within a transaction loses it."""
+        self._is_limited = is_limited
+        self.is_pooled = False
+        """Whether a pooler was seen; it is believed to stay."""
+
+    async def __call__(self, *where: Any, **options: Any) -> Any:
+        import asyncpg  # noqa: PLC0415 - a worker on SQLite need not carry it
+
+        if self.is_pooled:
+            limited = {"connection_class": _limited()} if self._is_limited else {}
+            return await asyncpg.connect(*where, **options, **limited, statement_cache_size=0)
+        connection = await asyncpg.connect(*where, **options)
+        try:
+            if await self._begin(connection):
+                return connection
+            self.is_pooled = True
+            await connection.close()
+        except BaseException:
+            connection.terminate()
+            raise
+        return await self(*where, **options)
+
+    async def _begin(self, connection: Any) -> bool:
+        """Whether it is the server that answers; then its session is told what it needs.
+
+        A pooler has numbers of its own for sessions. It is asked without a prepared statement, and
+        nothing is told at the start: a pooler may refuse parameters that it does not know.
+        """
+        told = f"set_config('{_IDLE}', '{_idle_ms()}', false)" if self._is_limited else "1"
+        server = connection.get_server_pid()
+        asked = await connection.execute(f"SELECT {told} WHERE pg_backend_pid() = {server}")
+        return bool(asked == "SELECT 1")
+
+
+def _idle_ms() -> int:
+    return round(_IDLE_TRANSACTION_S * 1000)
+
+
+@cache
+def _limited() -> Any:
+    import asyncpg  # noqa: PLC0415
+
+    class Limited(asyncpg.Connection):  # type: ignore[misc]
+        """One whose transactions are told what a session would be, in the message that begins."""
+
+        async def execute(self, query: str, *args: Any, **options: Any) -> str:
+            if query.startswith("BEGIN"):
+                query = f"{query} SET LOCAL {_IDLE} = {_idle_ms()}"
+            return str(await super().execute(query, *args, **options))
+
+    return Limited
