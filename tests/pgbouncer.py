@@ -28,14 +28,13 @@ listen_port = {listens}
 unix_socket_dir =
 auth_type = any
 pool_mode = {mode}
-{more}
 """
 
 
 class PgBouncer:
     """In front of the server of a URL; every database of that server is behind it."""
 
-    def __init__(self, folder: Path, server_url: str, mode: str, more: str = "") -> None:
+    def __init__(self, folder: Path, server_url: str, mode: str) -> None:
         self.port = free_port()
         url = make_url(server_url)
         self._socket = str(url.query.get("host", ""))
@@ -48,7 +47,6 @@ class PgBouncer:
                 password=f" password='{url.password}'" if url.password else "",
                 listens=self.port,
                 mode=mode,
-                more=more,
             )
         )
         self._process: subprocess.Popen[bytes] | None = None
@@ -57,6 +55,11 @@ class PgBouncer:
         """The way to the same database through it."""
         through = make_url(direct).set(host="127.0.0.1", port=self.port, query={})
         return through.render_as_string(hide_password=False)
+
+    def tell(self, settings: str) -> None:
+        """More of its settings; the last of a name counts, from the next start on."""
+        with self._file.open("a") as config:
+            config.write(settings)
 
     def start(self) -> None:
         assert PGBOUNCER

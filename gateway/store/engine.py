@@ -19,7 +19,7 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool, NullPool
 
 from gateway.errors import ConfigurationInvalid, NotReady, RequestInvalid
 from gateway.pacing.patience import may_wait
-from gateway.store.postgres_driver import Opening
+from gateway.store.postgres_driver import Opening, arguments
 from gateway.store.preparing import (
     SQLITE_BUSY_MS,
     WAITS_MS,
@@ -53,7 +53,6 @@ _WAIT_S = 1.5
 """Whoever waits for a connection, or to write, is refused after that: no caller hangs for long."""
 _PATIENT_S = 10.0
 _RECYCLE_S = 600
-_COMMAND_S = 30.0
 _CLOSING_S = 2.0
 
 
@@ -375,19 +374,15 @@ def open_database(
         options |= {"pool_recycle": _RECYCLE_S, "pool_use_lifo": True}
     else:
         options |= {"poolclass": NullPool}
-    opening = Opening(is_limited=pooled) if is_remote else None
+    address, opening = parsed, None
     if is_remote:
-        options["connect_args"] = {
-            "timeout": 5.0,
-            "command_timeout": _COMMAND_S if pooled else None,
-            "async_creator_fn": opening,
-        }
+        address, told = arguments(parsed, pooled=pooled)
+        opening = told["async_creator_fn"]
     else:
-        options["connect_args"] = {
-            "async_creator_fn": partial(open_sqlite, named_by),
-            "factory": RolledBack,
-        }
-    engine = create_async_engine(parsed, **options)
+        creator = partial(open_sqlite, named_by)
+        told = {"async_creator_fn": creator, "factory": RolledBack}
+    options["connect_args"] = told
+    engine = create_async_engine(address, **options)
     if not is_remote:
         prepare = prepare_sqlite if foreign_keys else prepare_sqlite_for_migration
         event.listen(engine.sync_engine, "do_connect", make_private)

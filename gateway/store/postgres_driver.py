@@ -8,13 +8,52 @@ What is set for a session would be set for whoever has it next, so it is set for
 """
 
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlencode
+
+from sqlalchemy.engine import URL
+
+from gateway.errors import ConfigurationInvalid
 
 
 _IDLE_TRANSACTION_S = 10.0
 """A worker whose machine is paused within a transaction holds its locks no longer: PostgreSQL ends
 it. Less than a command may take, so that whoever waits for those locks gets them."""
 _IDLE: Final = "idle_in_transaction_session_timeout"
+_COMMAND_S: Final = 30.0
+_CONNECT_S: Final = 5.0
+_FILES: Final = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
+_SQLALCHEMYS: Final = frozenset(("host", "port", "prepared_statement_cache_size"))
+
+
+def arguments(url: URL, *, pooled: bool) -> tuple[URL, dict[str, Any]]:
+    """The address for SQLAlchemy, and what its driver is told: what a URL says behind `?`, too.
+
+    SQLAlchemy would hand that on as arguments, of which `sslmode` and others are none. In an
+    address of its own the driver takes all that PostgreSQL's programs take.
+
+    Raises:
+        ConfigurationInvalid: it names a file that is not there.
+    """
+    told: dict[str, Any] = {
+        "timeout": _CONNECT_S,
+        "command_timeout": _COMMAND_S if pooled else None,
+        "async_creator_fn": Opening(is_limited=pooled),
+    }
+    said = {name: each if isinstance(each, str) else each[-1] for name, each in url.query.items()}
+    own = {name: each for name, each in said.items() if name not in _SQLALCHEMYS}
+    if "ssl" in own:
+        own["sslmode"] = own.pop("ssl")  # The driver's own name for it.
+    for name in _FILES:
+        if name in own and not Path(own[name]).is_file():
+            raise ConfigurationInvalid("database", "url", f"{name}: there is no file {own[name]}")
+    if (limit_s := own.pop("connect_timeout", "")).isdecimal() and int(limit_s):
+        told["timeout"] = float(limit_s)
+    if own:
+        told["dsn"] = f"postgresql://?{urlencode(own)}"
+    kept = {name: each for name, each in url.query.items() if name in _SQLALCHEMYS}
+    return url.set(query=kept), told
 
 
 class Opening:
@@ -27,12 +66,10 @@ class Opening:
         """Whether a pooler was seen; it is believed to stay."""
 
     async def __call__(self, *where: Any, **options: Any) -> Any:
-        import asyncpg  # noqa: PLC0415 - a worker on SQLite need not carry it
-
         if self.is_pooled:
             limited = {"connection_class": _limited()} if self._is_limited else {}
-            return await asyncpg.connect(*where, **options, **limited, statement_cache_size=0)
-        connection = await asyncpg.connect(*where, **options)
+            return await _connect(*where, **options, **limited, statement_cache_size=0)
+        connection = await _connect(*where, **options)
         try:
             if await self._begin(connection):
                 return connection
@@ -53,6 +90,16 @@ class Opening:
         server = connection.get_server_pid()
         asked = await connection.execute(f"SELECT {told} WHERE pg_backend_pid() = {server}")
         return bool(asked == "SELECT 1")
+
+
+async def _connect(*where: Any, **options: Any) -> Any:
+    import asyncpg  # noqa: PLC0415 - a worker on SQLite need not carry it
+
+    try:
+        return await asyncpg.connect(*where, **options)
+    except asyncpg.ClientConfigurationError as error:
+        # It is a ValueError, as is a value that no database holds.
+        raise asyncpg.InterfaceError(str(error)) from None
 
 
 def _idle_ms() -> int:

@@ -1,9 +1,11 @@
-"""PostgreSQL behind a pooler: what each of two workers says is what is done, in either mode."""
+"""PostgreSQL behind a pooler, in either mode, and what its address may say."""
 
 import asyncio
 import os
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 import asyncpg
 import pytest
@@ -11,7 +13,7 @@ from sqlalchemy import text, update
 from sqlalchemy.engine import make_url
 
 from gateway.clock import SystemClock
-from gateway.errors import NotReady
+from gateway.errors import ConfigurationInvalid, NotReady, driver_words
 from gateway.store import postgres_driver
 from gateway.store.engine import Database, Held, open_database
 from gateway.store.revisions import RevisionWatcher, bump
@@ -162,3 +164,77 @@ async def test_only_behind_a_pooler_statements_have_no_names(
         assert database.has_sessions is is_direct
     assert make_url(direct_url).database == pair[0].url.database
     await direct.close()
+
+
+@pytest.fixture
+def readable() -> Iterator[Path]:
+    """A folder that a server under another account may read."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("pgbouncer", ["session"], indirect=True)
+async def test_a_password_that_expires_is_read_anew_for_each_connection(
+    pgbouncer: PgBouncer, direct_url: str, tmp_path: Path, readable: Path
+) -> None:
+    """As tokens of a cloud's accounts are, which somebody writes into a file."""
+    passwords, users = tmp_path / "passwords", readable / "users"
+    user = make_url(direct_url).username
+
+    def expect(password: str) -> None:
+        users.write_text(f'"{user}" "{password}"\n')
+        pgbouncer.stop()
+        pgbouncer.start()
+
+    def write(password: str) -> None:
+        passwords.write_text(f"*:*:*:*:{password}\n")
+        passwords.chmod(0o600)
+
+    users.write_text("")
+    pgbouncer.tell(f"auth_type = plain\nauth_file = {users}\n")
+    address = f"{pgbouncer.url(direct_url)}?passfile={passwords}&sslmode=prefer"
+    database = open_database(address, pooled=False)
+    for password in ("first-token", "second-token"):
+        expect(password)
+        with pytest.raises(NotReady):
+            await database.peek("SELECT 1")
+        write(password)
+        assert [(*row,) for row in await database.peek("SELECT 1")] == [(1,)]
+    await database.close()
+
+
+SAID = [
+    ("sslmode=require&sslrootcert={file}", "sslmode=require&sslrootcert={file}", 5.0),
+    ("ssl=verify-full", "sslmode=verify-full", 5.0),
+    ("connect_timeout=20&application_name=gate%20one", "application_name=gate+one", 20.0),
+    ("target_session_attrs=read-write", "target_session_attrs=read-write", 5.0),
+]
+
+
+@pytest.mark.parametrize(("said", "told", "timeout_s"), SAID)
+def test_an_address_may_say_what_other_programs_take(
+    said: str, told: str, timeout_s: float, tmp_path: Path
+) -> None:
+    file = tmp_path / "root.crt"
+    file.touch()
+    url = make_url(f"postgresql://db/name?host=other&{said.format(file=file)}")
+    address, arguments = postgres_driver.arguments(url, pooled=True)
+    assert dict(address.query) == {"host": "other"}
+    assert unquote(arguments["dsn"]) == f"postgresql://?{told.format(file=file)}"
+    assert arguments["timeout"] == timeout_s
+
+
+async def test_what_an_address_says_wrong_is_said_to_who_wrote_it(direct_url: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match="sslrootcert: there is no file /none"):
+        open_database("postgresql://db/name?sslrootcert=/none")
+    for wrong, said in (
+        ("sslmode=sometimes", "`sslmode` parameter must be one of"),
+        ("sslmod=require", 'unrecognized configuration parameter "sslmod"'),
+    ):
+        more = "&" if "?" in direct_url else "?"
+        database = open_database(f"{direct_url}{more}{wrong}", pooled=False)
+        with pytest.raises(NotReady) as refused:
+            await database.peek("SELECT 1")
+        assert said in driver_words(refused.value)
+        await database.close()
