@@ -15,6 +15,7 @@ from gateway.store.schema.version import (
     current_schema,
     lock_schema,
     newest_schema,
+    refuse_encoding,
     refuse_foreign,
     refuse_newer,
     schema_floor,
@@ -27,6 +28,7 @@ _LOCK_WAIT_S = 2
 _WAIT_FOR_LOCKS = "SELECT set_config('lock_timeout', :wait, true)"
 _IN_USE = ("55P03", "40P01")
 """SQLSTATEs of a lock that did not come in time, or never would have."""
+_NOT_PERMITTED = "42501"
 
 
 def alembic_config(connection: Connection | None = None) -> Config:
@@ -77,7 +79,14 @@ def _move_or_say(connection: Connection, revision: str, now_us: int) -> None:
     try:
         _move(connection, revision, now_us)
     except DBAPIError as error:
-        if getattr(error.orig, "sqlstate", "") not in _IN_USE:
+        state = getattr(error.orig, "sqlstate", "")
+        if state == _NOT_PERMITTED:
+            said = str(error.orig.__cause__ if error.orig else error)
+            raise StartupRefused(
+                f"database.url: {said}: whoever migrates needs CREATE on the schema, and owns its"
+                " tables"
+            ) from error
+        if state not in _IN_USE:
             raise
         raise StartupRefused(
             f"a table that has to change is in use for more than {_LOCK_WAIT_S} seconds: nothing"
@@ -95,6 +104,7 @@ def _move(connection: Connection, revision: str, now_us: int) -> None:
         refuse_newer(current)
     else:
         refuse_foreign(connection)
+        refuse_encoding(connection)
     known = [script.revision for script in scripts.walk_revisions("base", "heads")]
     has_workers = bool(now_us) and inspect(connection).has_table(workers.name)
     wanted = scripts.get_current_head() if revision == "head" else revision

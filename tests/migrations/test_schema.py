@@ -1,9 +1,12 @@
 """The way up to the newest schema and down again."""
 
+import secrets
+
 import pytest
 from alembic import command
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Table, inspect, select
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError
 
 from gateway.errors import NotReady, StartupRefused
@@ -20,6 +23,7 @@ from gateway.store.schema.version import (
     require_newest_schema,
     schema_of,
 )
+from tests.databases import PostgresServer
 from tests.gateway.store.rows import filled
 
 
@@ -244,3 +248,31 @@ async def test_an_unreachable_server_is_named_as_not_ready() -> None:
     with pytest.raises(NotReady, match="the database does not answer"):
         await require_newest_schema(database)
     await database.close()
+
+
+@pytest.mark.postgres
+async def test_a_database_that_cannot_hold_every_text_gets_no_schema(
+    postgres_server: PostgresServer,
+) -> None:
+    url = postgres_server.create()
+    name = make_url(url).database
+    postgres_server.drop(url)
+    postgres_server._execute(
+        f"CREATE DATABASE \"{name}\" ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'"
+        " TEMPLATE template0"
+    )
+    with pytest.raises(StartupRefused, match="encoding is LATIN1: make one with ENCODING 'UTF8'"):
+        await migrate(url)
+    postgres_server.drop(url)
+
+
+@pytest.mark.postgres
+async def test_who_may_not_create_tables_is_told_so(postgres_server: PostgresServer) -> None:
+    url = postgres_server.create()
+    role = f"gw_test_{secrets.token_hex(4)}"
+    postgres_server._execute(f'CREATE ROLE "{role}" LOGIN')
+    theirs = make_url(url).set(username=role).render_as_string(hide_password=False)
+    with pytest.raises(StartupRefused, match="permission denied for schema public: whoever"):
+        await migrate(theirs)
+    postgres_server.drop(url)
+    postgres_server._execute(f'DROP ROLE "{role}"')

@@ -160,6 +160,17 @@ def refuse_foreign(connection: Connection) -> None:
     )
 
 
+def refuse_encoding(connection: Connection) -> None:
+    """Raise `StartupRefused` for a PostgreSQL database that cannot hold every text."""
+    if connection.dialect.name == "postgresql":
+        encoding = connection.scalar(text("SELECT current_setting('server_encoding')"))
+        if encoding != "UTF8":
+            raise StartupRefused(
+                f"database.url: this database's encoding is {encoding}: make one with ENCODING"
+                " 'UTF8' TEMPLATE template0"
+            )
+
+
 def refuse_newer(found: str) -> None:
     """Raise `StartupRefused` for a version that no migration of this program leads to."""
     if not found.isdecimal():
