@@ -66,12 +66,13 @@ class Opening:
         """Whether a pooler was seen; it is believed to stay."""
 
     async def __call__(self, *where: Any, **options: Any) -> Any:
-        if self.is_pooled:
+        is_nameless, more = self.is_pooled, {}
+        if is_nameless:
             limited = {"connection_class": _limited()} if self._is_limited else {}
-            return await _connect(*where, **options, **limited, statement_cache_size=0)
-        connection = await _connect(*where, **options)
+            more = {"statement_cache_size": 0, **limited}
+        connection = await _connect(*where, **options, **more)
         try:
-            if await self._begin(connection):
+            if await self._begin(connection) or is_nameless:
                 return connection
             self.is_pooled = True
             await connection.close()
@@ -84,12 +85,13 @@ class Opening:
         """Whether it is the server that answers; then its session is told what it needs.
 
         A pooler has numbers of its own for sessions. It is asked without a prepared statement, and
-        nothing is told at the start: a pooler may refuse parameters that it does not know.
+        nothing is told at the start: a pooler may refuse parameters that it does not know. It may
+        also have no session to give, for as long as nobody stops waiting.
         """
         told = f"set_config('{_IDLE}', '{_idle_ms()}', false)" if self._is_limited else "1"
         server = connection.get_server_pid()
-        asked = await connection.execute(f"SELECT {told} WHERE pg_backend_pid() = {server}")
-        return bool(asked == "SELECT 1")
+        asking = f"SELECT {told} WHERE pg_backend_pid() = {server}"
+        return bool(await connection.execute(asking, timeout=_CONNECT_S) == "SELECT 1")
 
 
 async def _connect(*where: Any, **options: Any) -> Any:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from urllib.parse import unquote
@@ -164,6 +165,24 @@ async def test_only_behind_a_pooler_statements_have_no_names(
         assert database.has_sessions is is_direct
     assert make_url(direct_url).database == pair[0].url.database
     await direct.close()
+
+
+@pytest.mark.parametrize("pgbouncer", ["session"], indirect=True)
+async def test_nobody_waits_long_for_a_session_that_a_pooler_does_not_have(
+    pgbouncer: PgBouncer, direct_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_driver, "_CONNECT_S", 0.5)
+    pgbouncer.stop()
+    pgbouncer.tell("default_pool_size = 1\n")
+    pgbouncer.start()
+    database = open_database(pgbouncer.url(direct_url))
+    async with database.reading() as connection:
+        await connection.exec_driver_sql("SELECT 1")
+        begun_s = time.monotonic()
+        with pytest.raises(NotReady):
+            await database.peek("SELECT 1")
+        assert time.monotonic() - begun_s < 10.0
+    await database.close()
 
 
 @pytest.fixture
