@@ -96,7 +96,7 @@ async def test_two_workers_go_on_behind_a_pooler_that_restarts(
     spent = sum(each.cost_microusd for each in await numbered(first) if each.stage == "outcome")
     assert spent
     for worker in pair:
-        while worker.plane.budget_left((ACCOUNT,)) != LIMIT - spent:
+        while worker.budget_left((ACCOUNT,)) != LIMIT - spent:
             await asyncio.sleep(0.05)
     await second.revoke_key(key)
     await until(callers, 401)
