@@ -63,7 +63,7 @@ async def test_what_is_to_be_signed_names_the_keys_and_what_was_found(
     listener.clock.advance(61)
     _, page = await cora.send("GET", await _made(cora, q="pii:IN_PAN"))
 
-    assert '<td class="cut">payroll</td>' in page
+    assert ">payroll</td>" in page
     assert "IN_PAN ×3" in page
 
 
