@@ -181,4 +181,8 @@ async def test_keys_are_named_only_where_a_script_hears_them(
     async with window(listener, scripts=scripts) as seen:
         await seen.sign_in(APPROVER, PASSWORD)
         await seen.open("/o/acme/approvals")
+        assert await seen.page.locator("kbd:has-text('d')").count() == 0
+        async with signed_in(listener, WRITER) as wanda:
+            await submitted(wanda, TEXT)
+        await seen.open("/o/acme/approvals")
         assert await seen.page.locator("kbd:has-text('d') >> visible=true").count() == scripts
