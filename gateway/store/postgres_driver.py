@@ -34,7 +34,7 @@ def arguments(url: URL, *, pooled: bool) -> tuple[URL, dict[str, Any]]:
     address of its own the driver takes all that PostgreSQL's programs take.
 
     Raises:
-        ConfigurationInvalid: it names a file that is not there.
+        ConfigurationInvalid: it names a file that cannot be read.
     """
     told: dict[str, Any] = {
         "timeout": _CONNECT_S,
@@ -46,14 +46,22 @@ def arguments(url: URL, *, pooled: bool) -> tuple[URL, dict[str, Any]]:
     if "ssl" in own:
         own["sslmode"] = own.pop("ssl")  # The driver's own name for it.
     for name in _FILES:
-        if name in own and not Path(own[name]).is_file():
-            raise ConfigurationInvalid("database", "url", f"{name}: there is no file {own[name]}")
+        if name in own:
+            _check_readable(name, own[name])
     if (limit_s := own.pop("connect_timeout", "")).isdecimal() and int(limit_s):
         told["timeout"] = float(limit_s)
     if own:
         told["dsn"] = f"postgresql://?{urlencode(own)}"
     kept = {name: each for name, each in url.query.items() if name in _SQLALCHEMYS}
     return url.set(query=kept), told
+
+
+def _check_readable(name: str, file: str) -> None:
+    try:
+        Path(file).open("rb").close()
+    except OSError as error:
+        reason = f"{name}: {file} cannot be read: {error.strerror}"
+        raise ConfigurationInvalid("database", "url", reason) from None
 
 
 class Opening:

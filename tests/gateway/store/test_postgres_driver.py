@@ -245,7 +245,7 @@ def test_an_address_may_say_what_other_programs_take(
 
 
 async def test_what_an_address_says_wrong_is_said_to_who_wrote_it(direct_url: str) -> None:
-    with pytest.raises(ConfigurationInvalid, match="sslrootcert: there is no file /none"):
+    with pytest.raises(ConfigurationInvalid, match="sslrootcert: /none cannot be read"):
         open_database("postgresql://db/name?sslrootcert=/none")
     for wrong, said in (
         ("sslmode=sometimes", "`sslmode` parameter must be one of"),
