@@ -275,8 +275,14 @@ async def tries(database_url: str) -> int:
 
 @pytest.mark.parametrize("status", [429, 529])
 async def test_nor_does_one_whose_parcel_was_refused(
-    tmp_path: Path, database_url: str, upstreams: Upstreams, status: int
+    tmp_path: Path,
+    database_url: str,
+    upstreams: Upstreams,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
 ) -> None:
+    """However long the erasure takes, its parcel is not given up before."""
+    monkeypatch.setattr("gateway.batching.parcel_journeys.WAITS_MAX", 1_000)
     vendor = upstreams.openai.batches
     vendor.faults = ParcelFaults(submit_status=status)
     async with running(tmp_path, database_url, upstreams) as (gateway, client):
