@@ -24,6 +24,8 @@ from admin.cards import as_cards
 from admin.forms import as_sentence
 from admin.interrupted import back_to
 from admin.statics import Statics
+from gateway.audit.projecting.projector import ProjectionBroken
+from gateway.audit.proving.integrator import LogForked, TreeDamaged
 from gateway.errors import GatewrightError
 from gateway.oversight.access import Person
 from gateway.secrets.content_keys import ContentDamaged, KeyClosed
@@ -72,6 +74,9 @@ NO_ROLE: Final = (
     "No role of yours opens this page. Whoever looks after people and roles can give you one that "
     "does."
 )
+DAMAGED: Final = (
+    "The audit log cannot be read to its end. `gatewright audit fsck` says what is affected."
+)
 CODES: Final = {
     400: "invalid_request",
     401: "not_signed_in",
@@ -105,6 +110,8 @@ def _status_of(error: Exception) -> int:
         return error.status_code
     if isinstance(error, GatewrightError):
         return error.http_status
+    if isinstance(error, ProjectionBroken | TreeDamaged | LogForked):
+        return UNAVAILABLE
     # Only what is sent is ever so deep as to end in a RecursionError.
     return 400 if isinstance(error, RecursionError) else SERVER_ERROR
 
@@ -119,6 +126,8 @@ def _text_of(error: Exception, status: int, method: str) -> str:
         return error.message
     if isinstance(error, KeyClosed | ContentDamaged):
         return as_sentence(error.message)  # The database answers; what it keeps cannot be read.
+    if isinstance(error, ProjectionBroken | TreeDamaged | LogForked):
+        return DAMAGED  # What it says itself may be of others' logs.
     return _said(status, method)
 
 

@@ -155,8 +155,7 @@ class LogChecker:
         database = open_database(self._settings.database_url, pooled=False)
         try:
             trees = DatabaseAuditTrees(database)
-            tree = (await trees.trees()).get(organisation)
-            self._count_all = tree.size if tree else 0
+            self._count_all = (await trees.sizes()).get(organisation, 0)
             total, some = await trees.spread(organisation, 0, 2**62, NOTES_MAX)
             chosen = with_newest(some, await trees.latest(organisation, 1))
             chosen += self._exported(organisation)

@@ -18,6 +18,7 @@ from admin.sign_in.pages import READING, SEE_OTHER
 from gateway.audit.proving import offline
 from gateway.audit.proving.checkpoints import verifier_keys
 from gateway.audit.proving.exported import SignedCheckpoint
+from gateway.audit.proving.integrator import TreeDamaged
 from gateway.clock import DAY_US
 from gateway.oversight.access import Permission
 from gateway.store.evidence.tree import DatabaseAuditTrees
@@ -72,6 +73,8 @@ class Integrity(Struct, frozen=True):
     running: Running | None
     problem: str
     """Why the last check has no end; empty otherwise."""
+    damage: str
+    """Why the tree cannot grow, where the database holds it damaged; empty otherwise."""
     read_us: int
     alike: Sequence[SignedAlike] = ()
     """The newest sizes and roots, newest first."""
@@ -93,19 +96,24 @@ class IntegrityReader:
         newest = await self._trees.latest(organisation, _READ_MAX)
         month = now_us - 30 * DAY_US, now_us + DAY_US
         _, growth = await self._trees.spread(organisation, *month, _POINTS)
-        tree = (await self._trees.trees()).get(organisation)
+        damage = ""
+        try:
+            records = (await self._trees.tree(organisation)).size
+        except TreeDamaged as error:
+            records, damage = (await self._trees.sizes())[organisation], str(error)
         directory = self._services.settings.path(self._services.settings.audit.directory)
         keys = await asyncio.to_thread(verifier_keys, directory)
         # First, because a check that ends in between is then still told, by what it found.
         running = self._checker.running
         return Integrity(
-            tree.size if tree else 0,
+            records,
             newest[:_NEWEST],
             with_newest(growth, newest[:1]),
             [Key(text, *text.split("+", 2)[:2]) for text in keys],
             await self._checker.last(organisation),
             running,
             self._checker.problem(organisation),
+            damage,
             now_us,
             signed_alike(newest)[:_NEWEST],
             await self._unended.read(organisation),

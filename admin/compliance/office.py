@@ -259,10 +259,10 @@ class Office:
 
     async def content(self, actor: str, reveal: Reveal) -> list[Revealed]:
         """Content, to who asked for it and while the reveal is open; it is counted and recorded."""
+        await self.parts.projector.catch_up()
         with in_words():
             await self.custody.use_reveal(actor, reveal.id)
             await self._services.erasures.require_done(reveal.organisation)
-        await self.parts.projector.catch_up()
         request_id = reveal.request_id or None
         query = AuditQuery(organisation=reveal.organisation, request_id=request_id)
         found: list[Revealed] = []

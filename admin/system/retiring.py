@@ -289,7 +289,7 @@ class RetirementDesk:
             await self._projector.catch_up()
         except ProjectionBroken as error:
             raise RequestInvalid(
-                f"the log cannot be read to its end ({error}): `gatewright audit verify` says more"
+                f"the log cannot be read to its end ({error}): `gatewright audit fsck` says more"
             ) from error
 
     async def _require_known(self, worker: str) -> None:

@@ -22,7 +22,7 @@ async def catch_up(projector: Projector) -> str:
 def end_if_damaged(damage: str) -> None:
     """Exit with status 1, and say why, where something could not be read."""
     if damage:
-        said = f"gatewright: {damage}; `gatewright audit verify` says what is affected"
+        said = f"gatewright: {damage}; `gatewright audit fsck` says what is affected"
         click.echo(said, err=True)
         sys.exit(1)
 
@@ -33,4 +33,4 @@ def refusing_damage() -> Iterator[None]:
     try:
         yield
     except ProjectionBroken as error:
-        raise Refused(f"{error}; `gatewright audit verify` says what is affected") from error
+        raise Refused(f"{error}; `gatewright audit fsck` says what is affected") from error

@@ -146,7 +146,7 @@ async def fsck(config_file: Path) -> None:
         is_whole = not damage
         exported = parts.files.newest_of_all()
         lost = 0
-        for organisation in sorted({*await parts.trees.trees(), *exported}):
+        for organisation in sorted({*await parts.trees.sizes(), *exported}):
             bad, gone = await _check_log(parts, SignedRoots(organisation, keys))
             is_whole = is_whole and bad is None
             lost += gone

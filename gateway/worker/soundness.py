@@ -36,7 +36,8 @@ class Soundness:
             return f"{said[0].upper()}{said[1:]}."
         if self._integration.problem:
             return (
-                "The audit log contradicts a signed checkpoint: stop every worker and start anew."
+                "The audit log contradicts a signed checkpoint, or its tree is damaged: stop every"
+                " worker and start anew."
             )
         if self._integration.is_retired:
             return "This worker's name was retired: nothing that it records is heard any more."

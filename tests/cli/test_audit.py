@@ -217,7 +217,7 @@ def test_export_of_a_damaged_log_does_not_pretend_to_be_whole(
 
     assert ended.status == 1
     assert "not all records could be read: worker w0 at " in ended.errors
-    assert "`gatewright audit verify` says what is affected" in ended.errors
+    assert "`gatewright audit fsck` says what is affected" in ended.errors
 
 
 def test_export_names_a_damaged_record_and_still_gives_all_others(

@@ -125,7 +125,7 @@ def test_what_needs_the_whole_log_refuses_a_damaged_one_in_a_line(
             *("--now", "3", "--then", "4", "--alpha", "0.1"),
         ),
     ):
-        _refused(operator.config(*command), "`gatewright audit verify` says what is affected")
+        _refused(operator.config(*command), "`gatewright audit fsck` says what is affected")
 
 
 def test_a_reveal_that_cannot_show_everything_says_so(

@@ -105,7 +105,7 @@ class Projector:
 
         Raises:
             ProjectionBroken: a worker's segments are damaged, cannot be read at this moment, or do
-                not fit the sink's position.
+                not fit the sink's position, or what the sink holds is damaged.
         """
         async with self._moving:
             if not self._has_begun:
@@ -128,11 +128,12 @@ class Projector:
 
     async def _catch_up(self) -> int:
         stored = 0
-        broken: list[ProjectionBroken] = []
+        broken: list[ToldToOperators] = []
         for worker in await asyncio.to_thread(self._workers):
             try:
                 stored += await self._catch_up_worker(worker)
-            except ProjectionBroken as error:
+            except ToldToOperators as error:
+                # Segments that are damaged, or a sink that cannot go on from what it holds.
                 broken.append(error)
         if broken:
             raise ProjectionBroken("; ".join(map(str, broken))) from broken[0]

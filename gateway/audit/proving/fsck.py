@@ -94,7 +94,7 @@ async def check_signed(
             if tree.size in signed.roots and signed.roots[tree.size] != tree.root():
                 reason = f"not what was signed at {tree.size} records"
                 return tree.size, BadLog(organisation, tree.size, reason)
-        stored = (await trees.trees()).get(organisation, OpenTree())
+        stored = await trees.tree(organisation)
     except TreeDamaged as error:
         return tree.size, BadLog(organisation, tree.size, str(error))
     is_short = max(signed.roots, default=0) > tree.size

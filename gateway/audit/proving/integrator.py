@@ -6,7 +6,8 @@ out of the database, to files that a restored backup of it does not bring back t
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 from gateway.audit.proving.checkpoints import Checkpoint, Signer, origin_of
@@ -44,7 +45,15 @@ class TreeStore(Protocol):
     """Where the trees are kept; `gateway.store.evidence.tree` is one. All may raise NotReady."""
 
     async def trees(self) -> Mapping[str, OpenTree]:
-        """Every organisation's tree as it is now."""
+        """Every organisation's tree as it is now; raises TreeDamaged where one is not whole."""
+        ...
+
+    async def sizes(self) -> Mapping[str, int]:
+        """How many records each log has, whatever its tree is like."""
+        ...
+
+    async def tree(self, organisation: str) -> OpenTree:
+        """One log's tree as it is now; raises TreeDamaged."""
         ...
 
     async def ask(self, organisation: str, question: Question[_T]) -> _T:
@@ -129,9 +138,8 @@ class Integrator:
         trees = await self._trees.trees()
         for organisation in sorted({*trees, *exported, *newest}):
             tree = trees.get(organisation, OpenTree())
-            for known in (exported.get(organisation), newest.get(organisation)):
-                if known is not None:
-                    await self._require_extends(organisation, tree, known)
+            known = exported.get(organisation), newest.get(organisation)
+            await self._require_extends(organisation, tree, *known)
 
     async def sign_due(self) -> int:
         """Sign each log whose newest checkpoint has become old; how many that were.
@@ -140,6 +148,10 @@ class Integrator:
             LogForked, TreeDamaged: nothing more was signed, and `problem` says why.
             LogPutBack: nothing was signed; so it is each time until everybody started anew.
         """
+        with self._saying():
+            return await self._sign_due()
+
+    async def _sign_due(self) -> int:
         exported, newest = await self._signed_before()
         trees = await self._trees.trees()
         due = {name: tree for name, tree in trees.items() if self._is_due(name, newest.get(name))}
@@ -169,6 +181,10 @@ class Integrator:
             LogForked, TreeDamaged: nothing more was signed, and `problem` says why.
             LogPutBack: nothing was signed; so it is each time until everybody started anew.
         """
+        with self._saying():
+            return await self._sign_grown()
+
+    async def _sign_grown(self) -> int:
         exported, newest = await self._signed_before()
         grown = {}
         for organisation, tree in (await self._trees.trees()).items():
@@ -186,11 +202,12 @@ class Integrator:
                 looked at.
         """
         exported, newest = await self._newest_exported(), await self._trees.newest(organisation)
-        tree = (await self._trees.trees()).get(organisation)
-        if tree is None or tree.size < size:
-            return None
-        known = {} if newest is None else {organisation: newest}
-        signed = await self._sign_all({organisation: tree}, exported, known)
+        with self._saying():
+            tree = await self._trees.tree(organisation)
+            if tree.size < size:
+                return None
+            known = {} if newest is None else {organisation: newest}
+            signed = await self._sign_all({organisation: tree}, exported, known)
         return signed[0] if signed else await self._trees.covering(organisation, size)
 
     async def _sign_all(
@@ -206,7 +223,7 @@ class Integrator:
             signed = []
             for organisation, tree in logs[start : start + _AT_ONCE]:
                 known = newest.get(organisation), exported.get(organisation)
-                await self._require_unforked(organisation, tree, *known)
+                await self._require_extends(organisation, tree, *known)
                 utc_us = max(self._clock.utc_us(), *map(_after, known))
                 await self._copy_leaves(organisation, tree.size)
                 signed.append(self._sign(organisation, tree, utc_us))
@@ -229,7 +246,7 @@ class Integrator:
             mine = exported.get(name)
             is_new = mine is None or (mine.size, mine.signed_us) < (known.size, known.signed_us)
             if is_new and name in trees:
-                await self._require_unforked(name, trees[name], known)
+                await self._require_extends(name, trees[name], known)
                 await self._copy_leaves(name, known.size)
                 others.append(known)
         if others:
@@ -254,13 +271,11 @@ class Integrator:
             reason = error.strerror or type(error).__name__
             self._log.error(Event.AUDIT_CHECKPOINT_NOT_EXPORTED, reason=reason)
 
-    async def _require_unforked(
-        self, organisation: str, tree: OpenTree, *signed: SignedCheckpoint | None
-    ) -> None:
+    @contextmanager
+    def _saying(self) -> Iterator[None]:
+        """Around what signs: whatever it finds wrong is the `problem`."""
         try:
-            for known in signed:
-                if known is not None:
-                    await self._require_extends(organisation, tree, known)
+            yield
         except (LogForked, TreeDamaged) as error:
             self.problem = str(error)
             raise
@@ -273,21 +288,24 @@ class Integrator:
         return SignedCheckpoint(organisation, utc_us, tree.size, checkpoint.root, note)
 
     async def _require_extends(
-        self, organisation: str, tree: OpenTree, known: SignedCheckpoint
+        self, organisation: str, tree: OpenTree, *signed: SignedCheckpoint | None
     ) -> None:
-        if tree.size < known.size:
-            raise LogForked(
-                f"the log of {organisation} has {tree.size} records, but a checkpoint of "
-                f"{known.size} was signed: an old backup was restored, or records were removed"
-            )
-        if tree.size == known.size:
-            root = tree.root()  # An idle log is compared without a question to the database.
-        else:
-            root = await self._trees.ask(organisation, lambda at: subtree_root(0, known.size, at))
-        if root != known.root:
-            raise LogForked(
-                f"the log of {organisation} is not the one that was signed at {known.size} records"
-            )
+        for known in filter(None, signed):
+            if tree.size < known.size:
+                raise LogForked(
+                    f"the log of {organisation} has {tree.size} records, but a checkpoint of "
+                    f"{known.size} was signed: an old backup was restored, or records were removed"
+                )
+            if await self._root_at(organisation, tree, known.size) != known.root:
+                raise LogForked(
+                    f"the log of {organisation} is not the one that was signed at {known.size}"
+                    " records"
+                )
+
+    async def _root_at(self, organisation: str, tree: OpenTree, size: int) -> bytes:
+        if tree.size == size:
+            return tree.root()  # An idle log is compared without a question to the database.
+        return await self._trees.ask(organisation, lambda at: subtree_root(0, size, at))
 
     async def _signed_before(self) -> tuple[_Newest, _Newest]:
         """The newest of each log, outside of the database and in it.
@@ -300,17 +318,17 @@ class Integrator:
 
     async def require_kept(self) -> None:
         """Raises LogPutBack as `sign_due` does; `sign_now` leaves that to who asks for it."""
-        await self._signed_before()
+        with self._saying():
+            await self._signed_before()
 
     async def _require_kept(self, newest: Collection[SignedCheckpoint]) -> None:
         """Raises LogPutBack where what was exported here is not in the database any more."""
         lost = await self._kept.lost(self._lines, [each.moment for each in newest])
         if lost:
-            self.problem = (
+            raise LogPutBack(
                 f"the database lacks a checkpoint of {lost[0][0]} that was exported from it: it was"
                 " put back to an earlier state. Stop every process and start anew"
             )
-            raise LogPutBack(self.problem)
 
     async def _newest_exported(self) -> dict[str, SignedCheckpoint]:
         """Read anew: other workers export too. What could be read last, where it cannot be now."""

@@ -10,7 +10,6 @@ from msgspec import Struct
 from gateway.audit.content_keys.keys import KEY_DESTROYED, KeyWrapper
 from gateway.audit.projecting.export import export_records
 from gateway.audit.projecting.projection import SequencedRecord
-from gateway.audit.projecting.projector import ProjectionBroken
 from gateway.audit.proving import offline
 from gateway.audit.proving.checkpoints import verifier_keys
 from gateway.audit.proving.exported import SignedCheckpoint
@@ -18,6 +17,7 @@ from gateway.audit.proving.merkle import inclusion_path
 from gateway.audit.second import is_second
 from gateway.audit.segments import list_workers
 from gateway.clock import DAY_US
+from gateway.errors import ToldToOperators
 from gateway.store.custody.erasure_attempts import DatedKey
 from gateway.store.evidence.integration import Integration
 from gateway.store.evidence.second_rows import SecondContents
@@ -91,7 +91,8 @@ class ErasedRecords:
             return said
         said["checked"] = len(checked)
         covering: SignedCheckpoint | None = None
-        with suppress(ProjectionBroken):  # The keys are gone: what can be said of it is said now.
+        # The keys are gone: what can be said of it is said now, whatever the log is like.
+        with suppress(ToldToOperators):
             covering = await self._parts.checkpoint_of(organisation, checked[-1].sequence)
         async for line in export_records(
             _each(checked),
@@ -103,10 +104,11 @@ class ErasedRecords:
         if covering is None:
             return said
         said["checkpoint"] = covering.note
-        for row in checked:
-            proof = await self._proof(organisation, row, covering, keys)
-            said["proofs_hold"] += _holds(proof, covering)
-            said["proofs"] += [proof] if len(said["proofs"]) < PROOFS_MAX else []
+        with suppress(ToldToOperators):
+            for row in checked:
+                proof = await self._proof(organisation, row, covering, keys)
+                said["proofs_hold"] += _holds(proof, covering)
+                said["proofs"] += [proof] if len(said["proofs"]) < PROOFS_MAX else []
         return said
 
     async def _proof(

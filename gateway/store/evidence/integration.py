@@ -178,8 +178,14 @@ class Integration:
 
         Raises:
             StartupRefused: the log is shorter or other than its checkpoints or the database say,
-                the signing key or the list of erased keys cannot be used.
+                a tree is damaged, the signing key or the list of erased keys cannot be used.
         """
+        try:
+            await self._open()
+        except (LogForked, TreeDamaged) as error:
+            raise StartupRefused(f"audit: {error}") from error
+
+    async def _open(self) -> None:
         await self.erase_again()
         await self._tell_damaged()
         await self.require_what_was_numbered()
@@ -220,21 +226,15 @@ class Integration:
         Of a log that is not whole nobody can tell. Without it whoever looks later, this process in
         seconds, would take the database for one that was put back a moment ago.
         """
-        try:
-            if is_whole:
-                await self.integrator().check()
-        except (LogForked, TreeDamaged) as error:
-            raise StartupRefused(f"audit: {error}") from error
+        if is_whole:
+            await self.integrator().check()
         await self.recovery.keep_signed()
 
     async def _compare_and_sign(self) -> None:
-        try:
-            await self.integrator().check()
-            # What a crash left unsigned, before requests come: they would be served first.
-            with suppress(NotReady):
-                await self.integrator().sign_grown()
-        except (LogForked, TreeDamaged) as error:
-            raise StartupRefused(f"audit: {error}") from error
+        await self.integrator().check()
+        # What a crash left unsigned, before requests come: they would be served first.
+        with suppress(NotReady):
+            await self.integrator().sign_grown()
 
     async def _make_safe(self, older: Older | None, *, is_whole: bool) -> None:
         known = await self._older.known_deeds()
@@ -260,7 +260,8 @@ class Integration:
             await self.recovery.awaited.await_decision(undecided)
         else:
             # Before it is over: who starts in between would await everybody once more.
-            with suppress(StartupRefused):  # Others may go on; this one is refused after it.
+            # Others may go on; this one is refused after it.
+            with suppress(StartupRefused, LogForked, TreeDamaged):
                 await self._keep_signed(is_whole=is_whole)
             await self.recovery.awaited.finish()
 

@@ -136,7 +136,7 @@ class Recovery:
         Where the leaves are not here, or give other roots, nothing is added: records are numbered
         as they come then, and whether that is the log that was signed is looked at after.
         """
-        tree = (await self._trees.trees()).get(organisation, OpenTree())
+        tree = await self._trees.tree(organisation)
         size = tree.size
         until = max(each.size for each in signed)
         if until <= size:

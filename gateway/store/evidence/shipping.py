@@ -81,7 +81,7 @@ class Shipper:
             OSError: a segment cannot be read at this moment; the next round tries again.
         """
         taken = 0
-        sizes = {name: tree.size for name, tree in (await self._trees.trees()).items()}
+        sizes = await self._trees.sizes()
         for name, sink in self._sinks.items():
             if not await self._has_more(name, sizes):
                 continue
@@ -110,7 +110,7 @@ class Shipper:
     async def _ship(self, name: str, sink: Sink, term: int) -> int:
         taken = 0
         kinds = (_RECORDS, _CHECKPOINTS) if sink.takes_checkpoints else (_RECORDS,)
-        for organisation in sorted(await self._trees.trees()):
+        for organisation in sorted(await self._trees.sizes()):
             for kind in kinds:
                 for _ in range(ROUND_BATCHES):
                     here = await self._cursor(name, kind, organisation)

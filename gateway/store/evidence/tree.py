@@ -49,6 +49,7 @@ _MOMENTS_AT_ONCE = 500
 # Made once: what is asked for every few seconds, by a worker that does nothing else, takes longer
 # to be made than to be answered.
 _TREES = select(audit_sequences)
+_SIZES = select(audit_sequences.c.organisation, audit_sequences.c.next_sequence)
 _GROWN = (
     update(audit_sequences)
     .where(audit_sequences.c.organisation == bindparam("grown"))
@@ -97,14 +98,15 @@ def grow(
     """Add a batch to the trees; `names` says whose each record is, `before` size and open tiles.
 
     Raises:
-        ValueError: an organisation's open tiles do not fit its size.
+        TreeDamaged: an organisation's open tiles do not fit its size.
     """
     leaves: dict[str, list[str]] = {name: [] for name in before}
     for name, projected in zip(names, batch, strict=True):
         leaves[name].append(projected.known_leaf or projected.leaf_hash)
     growths = []
     for name, added in leaves.items():
-        tree = OpenTree(*before[name])
+        size, open_tiles = before[name]
+        tree = _open_tree(name, size + 1, open_tiles)
         full = tree.extend(list(map(bytes.fromhex, added)))
         growths.append(Growth(name, tree.encode(), full))
     return growths
@@ -135,7 +137,14 @@ class DatabaseAuditTrees:
 
     async def trees(self) -> dict[str, OpenTree]:
         rows = await self._database.peek(_TREES)
-        return {name: _open_tree(following, tiles) for name, following, tiles in rows}
+        return {row[0]: _open_tree(*row) for row in rows}
+
+    async def sizes(self) -> dict[str, int]:
+        return {name: following - 1 for name, following in await self._database.peek(_SIZES)}
+
+    async def tree(self, organisation: str) -> OpenTree:
+        async with self._database.reading() as connection:
+            return await _tree_in(connection, organisation)
 
     async def ask(self, organisation: str, question: Question[_T]) -> _T:
         needed: set[TileKey] = set()
@@ -145,23 +154,23 @@ class DatabaseAuditTrees:
             return _NO_HASHES
 
         question(note)
-        row = select(audit_sequences).where(audit_sequences.c.organisation == organisation)
         async with self._database.reading() as connection:
-            found = (await connection.execute(row)).one_or_none()
-            tree = _open_tree(*found[1:]) if found else OpenTree()
+            tree = await _tree_in(connection, organisation)
             stored = await _tiles(connection, organisation, sorted(needed))
 
         def answer(key: TileKey) -> list[bytes]:
             hashes = stored.get(key) or tree.hashes(key)
             if hashes is None:
-                raise TreeDamaged(f"tile {key} of the log's tree is missing")
+                raise TreeDamaged(f"tile {key} of the tree of {organisation} is missing")
+            if key in stored and len(hashes) != TILE_HASHES:
+                raise TreeDamaged(f"tile {key} of the tree of {organisation} is cut off")
             return hashes
 
         return question(answer)
 
     async def leaves(self, organisation: str, size: int, until: int) -> bytes:
         first, last = size // TILE_HASHES, (until - 1) // TILE_HASHES
-        columns, row = audit_tiles.c, audit_sequences.c.organisation == organisation
+        columns = audit_tiles.c
         full = select(columns.number, columns.hashes).where(
             columns.organisation == organisation,
             columns.level == 0,
@@ -169,9 +178,8 @@ class DatabaseAuditTrees:
         )
         async with self._database.reading() as connection:
             # Before the tiles: what has become full since then is among them.
-            found = (await connection.execute(select(audit_sequences).where(row))).one_or_none()
+            tree = await _tree_in(connection, organisation)
             stored = {number: bytes(hashes) for number, hashes in await connection.execute(full)}
-        tree = _open_tree(*found[1:]) if found else OpenTree()
         pieces = []
         for number in range(first, last + 1):
             hashes = stored.get(number) or b"".join(tree.hashes((0, number)) or ())
@@ -308,11 +316,18 @@ def _signed(organisation: str, since_us: int, until_us: int) -> ColumnElement[bo
     )
 
 
-def _open_tree(following: int, open_tiles: bytes) -> OpenTree:
+async def _tree_in(connection: AsyncConnection, organisation: str) -> OpenTree:
+    row = select(audit_sequences).where(audit_sequences.c.organisation == organisation)
+    found = (await connection.execute(row)).one_or_none()
+    return _open_tree(*found) if found else OpenTree()
+
+
+def _open_tree(organisation: str, following: int, open_tiles: bytes) -> OpenTree:
     try:
         return OpenTree(following - 1, bytes(open_tiles))
     except ValueError as error:
-        raise TreeDamaged(str(error)) from error
+        said = f"the open tiles of the tree of {organisation} are not those of its size"
+        raise TreeDamaged(said) from error
 
 
 async def _tiles(

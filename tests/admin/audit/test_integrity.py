@@ -11,6 +11,7 @@ from sqlalchemy import delete, select, update
 from admin.audit import checking
 from admin.audit.checking import with_newest
 from admin.audit.integrity import signed_alike
+from gateway.audit.projecting.projector import ProjectionBroken
 from gateway.audit.proving.exported import SignedCheckpoint
 from gateway.audit.proving.merkle import HASH_BYTES
 from gateway.audit.proving.verify import verify_directory
@@ -22,7 +23,7 @@ from gateway.oversight.workers import WorkerReport
 from gateway.secrets.credentials import master_key
 from gateway.store.evidence.awaited import AwaitedTable, await_records
 from gateway.store.evidence.tree import DatabaseAuditTrees
-from gateway.store.schema.audit import audit_records, audit_tiles
+from gateway.store.schema.audit import audit_records, audit_sequences, audit_tiles
 from gateway.store.workers import WorkerTable
 from tests.admin.chromium import window
 from tests.admin.listener import Browser
@@ -146,6 +147,26 @@ async def test_a_log_that_was_tampered_with_is_named_on_every_page(
     assert "log not whole" in page
     _, page = await browser.send("GET", PAGE)
     assert "The log is not whole" in page
+
+
+async def test_a_log_whose_tree_is_damaged_is_said_to_be_and_nobody_elses(
+    world: World, browser: Browser
+) -> None:
+    await world.sign()
+    cut = update(audit_sequences).values(open_tiles=audit_sequences.c.open_tiles + b"?")
+    where = audit_sequences.c.organisation == "acme"
+    async with world.listener.database() as database, database.writing() as connection:
+        await connection.execute(cut.where(where))
+    _, page = await browser.send("GET", PAGE)
+    said = "The log is not whole: the open tiles of the tree of acme are not those of its size."
+    assert said in page
+    assert (await told(browser))["damage"] in said
+    _, page = await browser.send("GET", "/o/umbrella/integrity")
+    assert "The log is not whole" not in page
+    found = await checked(browser)
+    assert found["reason"].startswith("acme, record 12: the open tiles")
+    with pytest.raises(ProjectionBroken, match="open tiles of the tree of acme"):
+        await world.write(Asked(901))
 
 
 async def lose(world: World, *numbers: int) -> None:

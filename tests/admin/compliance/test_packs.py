@@ -14,6 +14,7 @@ import pytest
 from anyio import run_process
 from sqlalchemy import update
 
+from admin.screens import DAMAGED
 from gateway.audit.proving import offline
 from gateway.store.engine import open_database
 from gateway.store.evidence.packing import KEPT_US, EvidencePack
@@ -53,6 +54,18 @@ async def fetched(browser: Browser, path: str, folder: Path) -> Path:
     file = folder / "fetched.zip"
     file.write_bytes(data)
     return file
+
+
+async def test_where_the_log_cannot_be_read_to_its_end_the_page_says_so(
+    listener: Listener,
+) -> None:
+    await converse(listener, ["ann"])
+    day, folder = today(listener), listener.settings.path(listener.settings.audit.directory)
+    async with person(listener, "cora") as cora:
+        for segment in folder.glob("*/00000001.log"):
+            segment.write_bytes(segment.read_bytes()[:200])
+        answer, page = await cora.send("GET", f"{AT}/new?since={day}&until={day}")
+        assert (answer.status, DAMAGED in html.unescape(page)) == (503, True)
 
 
 async def test_a_stranger_accepts_the_pack_and_not_one_that_was_touched(

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, func, insert, select, update
 from structlog.testing import capture_logs
 
 from gateway.audit.content_keys.keys import KEYS_NAME
 from gateway.audit.disk import Disk
+from gateway.audit.projecting.projector import ProjectionBroken
 from gateway.audit.proving.checkpoints import (
     OTHERS_NAME,
     SIGNERS_NAME,
@@ -348,6 +349,45 @@ async def test_a_tree_that_lost_a_tile_is_named(local: Ledgered) -> None:
     _, bad = await fsck(local)
     assert bad is not None
     assert "missing" in bad.reason
+
+
+async def test_a_tile_that_is_cut_off_is_damaged_where_what_is_left_is_right(
+    local: Ledgered,
+) -> None:
+    await local.write(0, 300)
+    await local.sign()
+    half = func.substr(audit_tiles.c.hashes, 1, 32 * 100)
+    async with local.database.writing() as connection:
+        await connection.execute(update(audit_tiles).values(hashes=half))
+    _, bad = await fsck(local)
+    assert str(bad) == "acme, record 256: tile (0, 0) of the tree of acme is cut off"
+
+
+@pytest.mark.parametrize("grows", [False, True])
+async def test_a_damaged_tree_stops_the_signer_which_says_whose_it_is(
+    local: Ledgered, *, grows: bool
+) -> None:
+    """Where nothing was signed of it, no request went on either: it was served, and not signed."""
+    await local.write(0, 3)
+    await local.sign()
+    mine = audit_sequences.c.organisation == "acme"
+    async with local.database.writing() as connection:
+        await connection.execute(update(audit_sequences).where(mine).values(open_tiles=bytes(31)))
+    said = "the open tiles of the tree of acme are not those of its size"
+    if grows:
+        with pytest.raises(ProjectionBroken, match=said):
+            await local.write(3, 3)
+    integrator = local.integrator()
+    for sign in (integrator.sign_due, integrator.sign_grown):
+        integrator.problem = ""
+        with pytest.raises(TreeDamaged, match=said):
+            await sign()
+        assert integrator.problem == said
+    assert await local.trees.sizes() == {"acme": 4, "globex": 2}
+    _, bad = await fsck(local)
+    assert bad is not None
+    assert said in bad.reason
+    assert await fsck(local, "globex") == (2, None)
 
 
 async def test_the_signing_key_outlives_restarts_and_only_its_master_key_opens_it(

@@ -45,9 +45,17 @@ class Overtaken(DatabaseAuditTrees):
 
     async def trees(self) -> dict[str, OpenTree]:
         found = await super().trees()
+        await self._overtake()
+        return found
+
+    async def tree(self, organisation: str) -> OpenTree:
+        found = await super().tree(organisation)
+        await self._overtake()
+        return found
+
+    async def _overtake(self) -> None:
         await add(self._theirs, self._folder, 100)
         await signer(self._folder, DatabaseAuditTrees(self._theirs)).sign_grown()
-        return found
 
 
 def signer(folder: Path, trees: DatabaseAuditTrees) -> Integrator:
