@@ -295,6 +295,8 @@ class Completion(Struct, frozen=True):
     thinking: tuple[Delta, ...] = ()
     refusal: str = ""
     vectors: int = 0  # Instead of an answer in words.
+    is_unexplained: bool = False
+    """An upstream that has a word for it did not say why it stopped: as `StreamEvent` has it."""
 
 
 class ToolCall(Struct, frozen=True):

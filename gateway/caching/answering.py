@@ -96,7 +96,7 @@ class CachingAnswers:
         answered = await self._ask(passage, log)
         completion = answered.completion
         is_none = completion.stop_reason == WITHHELD or is_withheld(completion.raw)
-        if place.wishes.may_keep and not is_none:
+        if place.wishes.may_keep and not (is_none or completion.is_unexplained):
             self._keep(passage, place, answered, completion=completion)
         return answered
 

@@ -13,7 +13,7 @@ import pytest
 from gateway.store.identity.keys import Place
 from tests.faults.envelopes import STYLES, TERMINALS, Caller, Reply, Style, ask
 from tests.running_gateway import CLAUDE_TARGET, DEMO, GPT_TARGET, RunningGateway, Upstreams
-from tests.upstreams import Answer, Fault, reply_of
+from tests.upstreams import Answer, Fault, events_of, reply_of
 
 
 pytestmark = pytest.mark.anyio
@@ -209,6 +209,33 @@ async def test_a_refusal_and_an_answer_that_was_withheld_are_not_kept(
 
     assert (refused.status, withheld.status) == (400, 200)
     assert reply.headers["x-gatewright-cache"] == "miss"
+
+
+@BOTH_SHAPES
+@BOTH_STYLES
+@pytest.mark.parametrize("reason", [None, ""])
+async def test_an_answer_that_does_not_say_why_it_stopped_is_not_kept(
+    reason: str | None, style: Style, stream: bool, caller: Caller, upstreams: Upstreams
+) -> None:
+    """It may have been cut off; a caller is given it once, and the next one is asked for anew."""
+    body = ask(style, stream=stream, model=MODELS[style])
+    said: dict[str, Any] = {"role": "assistant", "content": "Hello."}
+    if style == "openai":
+        part = "delta" if stream else "message"
+        choice = {"index": 0, part: said, "finish_reason": reason}
+        upstreams.openai.answer(several([choice], stream=stream))
+    else:
+        whole = msgspec.json.encode(
+            reply_of(Answer(), CLAUDE_TARGET, "anthropic_messages") | {"stop_reason": reason}
+        )
+        events = tuple(
+            event.replace(b'"end_turn"', msgspec.json.encode(reason))
+            for event in events_of(Answer(), {"model": CLAUDE_TARGET}, "anthropic_messages")
+        )
+        upstreams.anthropic.answer(Answer(events=events) if stream else Answer(body=whole))
+    replies = [await caller.post(style, body) for _ in range(2)]
+    assert [reply.status for reply in replies] == [200, 200]
+    assert [reply.headers["x-gatewright-cache"] for reply in replies] == ["miss", "miss"]
 
 
 @BOTH_SHAPES

@@ -83,6 +83,7 @@ def decode_reply(raw: bytes) -> Completion:
             if block.type in {"thinking", "redacted_thinking"}
         ),
         refusal=refusal_of(wire.stop_details) if stop_reason == "content_filter" else "",
+        is_unexplained=not wire.stop_reason,
     )
 
 

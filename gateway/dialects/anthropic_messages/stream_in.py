@@ -263,7 +263,7 @@ def _said(raw: bytes, delta: Delta) -> StreamEvent:
 
 def _stop(piece: Piece | None, *, is_answer: bool) -> tuple[Delta, ...]:
     """Why it stopped; a call that was the answer itself is no call to the caller."""
-    if piece is None or piece.stop_reason is None:
+    if piece is None or not piece.stop_reason:
         return ()
     reason = STOP_REASONS.get(piece.stop_reason, "end")
     if is_answer and reason == "tool_use":

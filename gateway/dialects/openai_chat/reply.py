@@ -57,7 +57,7 @@ def decode_reply(raw: bytes) -> Completion:
         wire = _REPLY.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UpstreamMalformed("The upstream's answer is not a chat completion.") from error
-    check_finished(wire.choices, usage_of(wire.usage, wire.service_tier))
+    is_explained = check_finished(wire.choices, usage_of(wire.usage, wire.service_tier))
     choice = wire.choices[0]
     message = choice.message
     identity = wire.id or ""
@@ -80,16 +80,24 @@ def decode_reply(raw: bytes) -> Completion:
         usage=usage_of(wire.usage, wire.service_tier) or _estimated(wire),
         thinking=(Delta("thinking", thought),) if thought else (),
         refusal=message.refusal or "",
+        is_unexplained=not is_explained,
     )
 
 
-def check_finished(choices: Iterable[Ended], counted: Usage | None) -> None:
-    """Raises UpstreamFailed, with what it counted, where the upstream gave up an answer."""
+def check_finished(choices: Iterable[Ended], counted: Usage | None) -> bool:
+    """Whether each answer says why it stopped.
+
+    Raises UpstreamFailed, with what it counted, where the upstream gave up an answer.
+    """
+    is_explained = True
     for choice in choices:
+        if not choice.finish_reason:
+            is_explained = False
         if choice.finish_reason in GIVEN_UP:
             error = UpstreamFailed("The upstream gave up its answer.")
             error.counted = counted
             raise error
+    return is_explained
 
 
 def said_of(message: ReplyMessage) -> tuple[str, str]:

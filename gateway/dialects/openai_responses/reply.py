@@ -33,6 +33,7 @@ INCOMPLETE = {
 """Why an answer is not whole; who takes a filtered one for whole would go on with half of it."""
 _REASONS = {"max_output_tokens": "length", "content_filter": "content_filter"}
 UNANSWERED = frozenset({"failed", "cancelled"})
+_ENDED = frozenset({"completed", "incomplete"})
 _ECHOED: Mapping[str, object] = {
     "instructions": None,
     "max_output_tokens": None,
@@ -87,6 +88,7 @@ def decode_reply(raw: bytes) -> Completion:
         usage=usage_of(wire) or _estimated(items, wire.output),
         thinking=tuple(filter(_says_something, map(_thought, items))),
         refusal=refusal,
+        is_unexplained=wire.status not in _ENDED,
     )
 
 
