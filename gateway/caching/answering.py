@@ -218,6 +218,7 @@ class CachingAnswers:
             completion,
             events,
             asked_us,
+            place.leave.keeps_s,
         )
         kept = self._cache.keep(place.organisation, place.key, reply)
         self._metrics.count_cache("kept" if kept else "too_long")

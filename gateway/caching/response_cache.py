@@ -18,6 +18,7 @@ from gateway.projects import project_of
 from gateway.rollout.versions import PolicySet
 from gateway.routing.planning import Ruling
 from gateway.types import Candidate, Completion, DialectName, Principal, StreamEvent, Target
+from policies.limits import CACHE_S_MAX
 from policies.repeating import repeating
 
 
@@ -47,6 +48,8 @@ class KeptReply(Struct, frozen=True):
     events: tuple[StreamEvent, ...] = ()
     asked_us: int = 0
     """When the request came, by its worker's wall clock; 0 of a worker that did not say it."""
+    keeps_s: int = CACHE_S_MAX
+    """For how long policy let it be given again when it was kept: then it need not lie here."""
 
     @property
     def length_bytes(self) -> int:
@@ -133,8 +136,8 @@ class ResponseCache:
             self._forget_oldest(max(self._held_bytes, key=self._held_bytes.__getitem__))
         return True
 
-    def forget_before(self, oldest_s: float) -> int:
-        """Drop what was kept before then, and say how many that were.
+    def forget_old(self, now_s: float) -> int:
+        """Drop what was kept for as long as it may be, and say how many that were.
 
         A question goes with its answer, also where that had to make room for others.
         """
@@ -142,7 +145,7 @@ class ResponseCache:
             (organisation, key)
             for organisation, replies in self._replies.items()
             for key, reply in replies.items()
-            if reply.kept_s < oldest_s
+            if reply.kept_s + reply.keeps_s < now_s
         ]
         for organisation, key in stale:
             self._forget(organisation, key)

@@ -51,7 +51,6 @@ from gateway.worker.probing import Prober
 from gateway.worker.reporting import reveal_reporting
 from gateway.worker.soundness import Soundness
 from gateway.worker.timekeeping import clock_duties
-from policies.limits import CACHE_S_MAX
 
 
 if TYPE_CHECKING:
@@ -165,8 +164,7 @@ def _keeping(parts: Tended) -> tuple[Duty, ...]:
         parts.drain_log()
 
     async def tidy_cache() -> None:
-        # What no policy could still give again need not lie in memory.
-        parts.cache.forget_before(parts.clock.monotonic_s() - CACHE_S_MAX)
+        parts.cache.forget_old(parts.clock.monotonic_s())
 
     threads = parts.threads
     hunt = RuleHunt(parts.database, parts.integration.sink, parts.policies)

@@ -31,7 +31,7 @@ PLAIN = Completion(b"", "m", "model", "", (), "end", None, Usage())
 
 def reply(length: int = 0, kept_s: float = 0.0) -> KeptReply:
     completion = structs.replace(PLAIN, raw=bytes(length))
-    return KeptReply(target("a"), "openai_chat", (), "req_1", kept_s, completion)
+    return KeptReply(target("a"), "openai_chat", (), "req_1", kept_s, completion, keeps_s=10)
 
 
 def cache(total: int, each: int, longest: int = 1 << 20) -> ResponseCache:
@@ -99,7 +99,8 @@ def test_a_reply_in_the_place_of_another_is_counted_once() -> None:
     for kept_s in range(3):
         assert kept.keep("acme", b"key", reply(100, kept_s=kept_s))
     assert kept.totals == CacheTotals(1, reply(100).length_bytes)
-    assert kept.forget_before(3.0) == 1
+    assert kept.forget_old(12.0) == 0
+    assert kept.forget_old(12.5) == 1
     assert kept.totals == CacheTotals(0, 0)
 
 
@@ -111,7 +112,7 @@ def test_nothing_is_found_under_anothers_name_or_after_its_time() -> None:
     assert found.find("acme", b"2", -1.0) is None
     assert found.find("acme", b"1", 10.0) is not None
     assert found.find("acme", b"1", 10.1) is None
-    assert found.forget_before(10.1) == 1
+    assert found.forget_old(20.1) == 1
     assert found.totals.replies == 0
 
 
@@ -125,7 +126,7 @@ def test_a_question_is_forgotten_with_its_answer_and_no_other_one_is() -> None:
         found.likenesses.keep(question, vector, name)
     assert found.find("acme", b"a1", -1.0) is None, "it made room"
     assert found.find("acme", b"b1", 2.0) is not None
-    assert (len(found.likenesses), found.forget_before(2.0)) == (4, 1)
+    assert (len(found.likenesses), found.forget_old(11.5)) == (4, 1)
 
     near = [
         key for each in (b"a1", b"b1") for _, key in found.likenesses.nearest(asked[each], vector)
