@@ -1,6 +1,6 @@
 """What was spent, grouped by any dimension of the records; read from the audit log's projection."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from zoneinfo import ZoneInfo
 
@@ -23,7 +23,7 @@ from gateway.money.costs import CostRow
 from gateway.oversight.homes import Homes
 from gateway.store.engine import Database
 from gateway.store.money.budget_rows import budget_of
-from gateway.store.money.charged import Charged, Spent
+from gateway.store.money.charged import Charged, spent_of
 from gateway.store.money.dimensions import (
     DIMENSIONS,
     NO_FILTER,
@@ -162,13 +162,27 @@ class SpendingReader:
         async with self._database.reading() as connection:
             found = (await connection.execute(query)).mappings().all()
             every = {budget.limit.key: budget for budget in map(budget_of, found)}
-            spent = Spent(connection)
-            return [
-                await _difference(connection, spent, _with_begin(budget, every))
+            wanted = [
+                _with_begin(budget, every)
                 for (account, _), budget in every.items()
                 if not account.startswith(USER_PREFIX)
                 or (end_users and account not in {template_of(account), others_of(account)})
             ]
+            asked = [
+                (budget.limit.account, charged)
+                for budget in wanted
+                for charged in _charged(budget, await _heard(connection, budget))
+            ]
+            spent = await spent_of(connection, asked)
+        return [
+            Difference(
+                *(budget.limit.account, budget.limit.window, budget.spent_microusd),
+                *(cost_microusd, budget.leased_microusd, cost_microusd - sure_microusd),
+            )
+            for budget, (cost_microusd, sure_microusd) in zip(
+                wanted, zip(spent[::2], spent[1::2], strict=True), strict=True
+            )
+        ]
 
     async def by_end_user(self, organisation: str, since_us: int) -> dict[str, int]:
         """What was let through since then cost, by the account of the end user it was for."""
@@ -186,22 +200,11 @@ class SpendingReader:
         return {account_of_end_user(organisation, name): int(cost) for name, cost in rows}
 
 
-async def _difference(connection: AsyncConnection, spent: Spent, budget: Budget) -> Difference:
-    account, begun_us, start_us = budget.limit.account, budget.begun_us, budget.window_start_us
-    heard = await _heard(connection, budget)
-    charged, surely = (
-        Charged(max(since_us, start_us), heard, max(begun_us, start_us))
-        for since_us in (begun_us, begun_us + _HEARD_AFTER_US)
-    )
-    if charged == surely:
-        cost_microusd = sure_microusd = await spent.of_window(account, charged)
-    else:
-        cost_microusd = await spent.by(account, charged)
-        sure_microusd = await spent.by(account, surely)
-    return Difference(
-        *(account, budget.limit.window, budget.spent_microusd),
-        *(cost_microusd, budget.leased_microusd, cost_microusd - sure_microusd),
-    )
+def _charged(budget: Budget, heard: Mapping[str, int]) -> Iterator[Charged]:
+    """What a budget is charged with, and what of it surely."""
+    begun_us, start_us = budget.begun_us, budget.window_start_us
+    for since_us in (begun_us, begun_us + _HEARD_AFTER_US):
+        yield Charged(max(since_us, start_us), heard, max(begun_us, start_us))
 
 
 def _with_begin(budget: Budget, every: Mapping[BudgetKey, Budget]) -> Budget:

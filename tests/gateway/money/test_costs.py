@@ -234,25 +234,27 @@ async def test_what_was_let_through_before_a_limit_was_heard_of_explains_a_diffe
 
 
 @pytest.mark.anyio
-async def test_however_many_keys_and_end_users_have_limits_a_windows_outcomes_are_read_once(
-    database: Database, tmp_path: Path
+@pytest.mark.parametrize("days_before", [0, 1])
+async def test_however_many_limits_there_are_and_since_when_outcomes_are_read_once(
+    database: Database, tmp_path: Path, days_before: int
 ) -> None:
     """Each would else read what all of them spent."""
-    clock = StoppedClock(START_US - DAY_US)
+    clock = StoppedClock(START_US - days_before * DAY_US)
     table = LeaseTable(database, clock)
     keys, users = (tuple(f"{kind}{n}" for n in range(5)) for kind in ("key", "user"))
     await table.set_limit(Limit("org:acme", 10**9, "day"))
     await table.set_limit(Limit("user:acme/*", 10**9, "day"))
     for key in keys:
+        clock.advance(0.001)
         await table.set_limit(Limit(f"key:{key}", 10**9, "day"))
-    clock.advance(DAY_US / 1e6)
+    clock.advance(days_before * DAY_US / 1e6)
     ledger = LeasedLedger(table, clock, "w1", flush_every_s=3600.0, patience_s=0.0)
     await ledger.start()
     told = []
     for number, (key, user) in enumerate(zip(keys, users, strict=True)):
         accounts = ("org:acme", f"key:{key}", f"user:acme/{user}")
         ledger.settle(await ledger.reserve(accounts, 5000), 1000 + number)
-        changed = {"utc_us": START_US + 1, "key_id": key, "subject": user}
+        changed = {"utc_us": START_US + 100_000_000, "key_id": key, "subject": user}
         told.append(outcome(number, **changed, cost_microusd=1000 + number))
     await ledger.close()
     await record(database, tmp_path, *told)
@@ -271,7 +273,7 @@ async def test_however_many_keys_and_end_users_have_limits_a_windows_outcomes_ar
         **{f"user:acme/{user}": 1000 + number for number, user in enumerate(users)},
     }
     assert all(each.difference_microusd == each.unheard_microusd == 0 for each in found)
-    # Of the organisation, the keys and the end users.
+    # Of all but end users, of these, and of those of whom only their intents tell.
     assert sum("FROM audit_records" in each for each in asked) == 3
 
 
