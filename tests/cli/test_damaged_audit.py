@@ -4,7 +4,9 @@ import asyncio
 import base64
 import json
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -86,6 +88,18 @@ def _in_its_head(segment: Path) -> None:
     raw = bytearray(segment.read_bytes())
     raw[2] ^= 1
     segment.write_bytes(raw)
+
+
+@pytest.mark.usefixtures("receipts")
+def test_a_damaged_tree_is_named_by_the_full_check_which_goes_on(operator: Operator) -> None:
+    operator.config("audit", "export")
+    damaged = "UPDATE audit_sequences SET open_tiles = x'00' WHERE organisation = 'acme'"
+    with closing(sqlite3.connect(operator.folder / "var" / "gatewright.db")) as database, database:
+        database.execute(damaged)
+    ended = operator.config("audit", "fsck")
+    assert (ended.status, ended.last_line) == (1, "THE LOG IS NOT WHOLE")
+    (bad,) = [line for line in ended.output.splitlines() if line.startswith("BAD")]
+    assert "the open tiles of the tree of acme are not those of its size" in bad
 
 
 @pytest.mark.parametrize("damage", [_half, _emptied, _gone, _unreadable, _in_its_head])
