@@ -47,6 +47,7 @@ _CONTEXT_WORDS = (
     "context window",
     "prompt is too long",
     "exceed context limit",
+    "exceeds the maximum number of tokens",
 )
 _UNPAID_STATUS = 402
 _UNPAID_CODES = frozenset(
@@ -95,7 +96,8 @@ class _Body(Struct):
     param: object = None
 
 
-_BODY = msgspec.json.Decoder(_Body)
+_BODY = msgspec.json.Decoder(_Body | list[_Body])
+"""Google's, whose shape is OpenAI's, stands in a list."""
 
 
 def decode_error(status: int, raw: bytes, retry_after_s: float | None) -> UpstreamRefused:
@@ -134,9 +136,10 @@ def _is_unpaid(status: int, code: str, lowered: str) -> bool:
 def _read(raw: bytes) -> tuple[str, str, str, str]:
     """Message, code, detail and parameter of an error body; empty where it has none."""
     try:
-        body = _BODY.decode(raw)
+        told = _BODY.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return "", "", "", ""
+    body = (told[0] if told else _Body()) if isinstance(told, list) else told
     if isinstance(body.error, str):
         return body.error, str(body.code or body.type or ""), "", ""
     inner = body.message.get("detail") if isinstance(body.message, dict) else None

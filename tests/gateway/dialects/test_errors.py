@@ -109,6 +109,8 @@ def test_the_words_of_either_vendor_reach_a_caller_who_can_mend_the_request() ->
     assert decode(413, anthropic).message == "Bad."
     assert decode(422, {"error": "plain words"}).message == "plain words"
     assert decode(400, {"message": "vLLM's words", "code": 400}).message == "vLLM's words"
+    google: Any = [{"error": {"code": 400, "message": "Bad 'stop'.", "status": "INVALID_ARGUMENT"}}]
+    assert decode(400, google).message == "Bad 'stop'."
 
 
 UNKNOWN = {"type": "extra_forbidden", "msg": "Extra inputs are not permitted", "input": "secret"}
@@ -359,6 +361,7 @@ def test_rule_61_what_concerns_only_us_is_said_in_our_words(status: int) -> None
         b"<html><h1>nginx</h1></html>",
         b"\xff\xfe",
         b"[1]",
+        b"[]",
         b'{"error":7}',
         b"null",
         b'{"error":{"message":"<html>proxy</html>"}}',
@@ -389,6 +392,7 @@ def test_addresses_hosts_and_keys_are_taken_out_and_the_rest_is_one_short_line()
         "prompt is too long: 300000 tokens > 200000 maximum",
         "This model's maximum context length is 8192 tokens.",
         "input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000",
+        "The input token count (1300000) exceeds the maximum number of tokens allowed (1048576).",
     ],
 )
 def test_rule_58_a_context_overflow_gets_the_code_that_clients_compact_on(words: str) -> None:
