@@ -49,13 +49,13 @@ def own_id(given: str, message: str, index: int, told: set[str]) -> str:
 def call_id(given: str) -> str:
     """A call's id as messages take it; the same id always becomes the same one.
 
-    Some servers count calls ("functions.weather:0"), which Anthropic refuses in a history.
+    Some servers count calls ("functions.weather:0"), which Anthropic refuses in a history. Ours is
+    of a form that inspection knows: a name with random letters behind it reads like a token.
     """
-    bare = _SAFE.sub("_", given)
-    if bare == given:
+    if not _SAFE.search(given):
         return given
-    digest = hashlib.sha256(given.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return f"{bare[:_NAME_KEPT]}_{digest}"
+    digest = hashlib.sha256(given.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+    return f"toolu_{digest}"
 
 
 def tool_name(name: str) -> str:

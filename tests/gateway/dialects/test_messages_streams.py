@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from classifiers.identifiers import is_name
 from gateway.dialects.answer_tool import ANSWER_TOOL
+from gateway.dialects.naming import call_id
 from gateway.dialects.sse import Splitter
 from gateway.errors import UpstreamMalformed
 from gateway.types import Delta, StreamEvent, Usage
@@ -286,6 +288,8 @@ def test_rule_18_an_id_that_messages_refuse_is_another_one_for_the_call_and_its_
     assert uses[1:] == ["functions_weather_0", "call_a"]
     assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", uses[0])
     assert len(set(uses)) == 3
+    # It comes back with each turn of the caller's: no token of anybody's.
+    assert all(is_name(call_id(f"functions.weather:{number}")) for number in range(100))
 
     stream = chunk(call_piece(0, "{}", id=COUNTED, name="weather"), "tool_calls") + DONE
     told = Splitter().feed(recoded("openai_chat", stream, messages(stream=True)))
