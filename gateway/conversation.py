@@ -82,6 +82,12 @@ ITEM_MARK = "gw_reasoning_item:"
 BLOCK_MARK = "gw_thinking_block:"
 """Before a thinking block of another vendor's inside a reasoning item's `encrypted_content`."""
 
+CALL_MARK = "gw_call_seal:"
+"""Before the seal that Google's models put on a call, inside another dialect's reasoning."""
+
+FOREIGN_MARKS = (ITEM_MARK, CALL_MARK)
+"""What in a `redacted_thinking` is not Anthropic's."""
+
 PART_SEAM = "\n"
 """Between the parts of a thought, in a dialect whose thoughts have none."""
 
@@ -151,7 +157,7 @@ class ThinkingPart(Struct, frozen=True, tag="thinking"):
     @property
     def is_of_messages(self) -> bool:
         """Whether Anthropic's models signed or sealed it; only those may be sent it again."""
-        return bool(self.signature or self.redacted) and not self.redacted.startswith(ITEM_MARK)
+        return bool(self.signature or self.redacted) and not self.redacted.startswith(FOREIGN_MARKS)
 
     @property
     def is_open(self) -> bool:

@@ -6,11 +6,12 @@ carries some stays with its vendor as long as policy permits.
 
 from collections.abc import Iterator
 
-from gateway.conversation import BLOCK_MARK, ITEM_MARK
+from gateway.conversation import BLOCK_MARK, CALL_MARK, ITEM_MARK
 from gateway.types import ChatRequest
 
 
 ANTHROPIC, OPENAI = "anthropic_messages", "openai_responses"
+_MARKED = ((ITEM_MARK, OPENAI), (BLOCK_MARK, ANTHROPIC), (CALL_MARK, ""))
 
 
 def sealed_in(request: ChatRequest) -> str:
@@ -26,13 +27,18 @@ def _of_blocks(request: ChatRequest) -> Iterator[str]:
             if block.get("type") == "thinking" and block.get("signature"):
                 yield ANTHROPIC
             elif block.get("type") == "redacted_thinking":
-                yield OPENAI if str(block.get("data")).startswith(ITEM_MARK) else ANTHROPIC
+                yield _sealed_by(str(block.get("data")), ANTHROPIC)
 
 
 def _of_items(request: ChatRequest) -> Iterator[str]:
     for item in _newest_first(request.tree.get("input")):
         if item.get("type") == "reasoning" and (sealed := item.get("encrypted_content")):
-            yield ANTHROPIC if str(sealed).startswith(BLOCK_MARK) else OPENAI
+            yield _sealed_by(str(sealed), OPENAI)
+
+
+def _sealed_by(data: str, own: str) -> str:
+    """Whose it is; of Google's seals nobody's, for which of many servers made it is not said."""
+    return next((dialect for mark, dialect in _MARKED if data.startswith(mark)), own)
 
 
 def _newest_first(listed: object) -> Iterator[dict[str, object]]:

@@ -7,11 +7,11 @@ from typing import Final
 
 import msgspec
 
-from gateway.conversation import BLOCK_MARK, ITEM_MARK
+from gateway.conversation import BLOCK_MARK, FOREIGN_MARKS
 from gateway.types import Delta
 
 
-_MARKS: Final = (ITEM_MARK, BLOCK_MARK)
+_MARKS: Final = (*FOREIGN_MARKS, BLOCK_MARK)
 
 
 def in_wrap(text: str, change: Callable[[object], object]) -> str:

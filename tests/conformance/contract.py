@@ -52,7 +52,7 @@ RULES: Mapping[int, str] = {
     "another one, reported",
     28: "Effort and budgets cross per model, in its own dialect too, and leave room for the answer",
     29: "Signed thinking survives a chat client unchanged, and is never shown as text",
-    30: "Sealed reasoning items survive clients of other dialects",
+    30: "Sealed reasoning items, and seals of calls, survive clients of other dialects",
     31: "Another vendor's signatures are stripped, tool pairs stay",
     32: "Reasoning of compatible servers becomes a thinking block before the text, and goes back "
     "to engines and to who takes it",

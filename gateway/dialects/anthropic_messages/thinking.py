@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from gateway.conversation import ITEM_MARK, Conversation, ThinkingPart, ToolCallPart
+from gateway.conversation import FOREIGN_MARKS, Conversation, ThinkingPart, ToolCallPart
 from gateway.dialects import body
 from gateway.dialects.anthropic_messages.tools import forces
 from gateway.dialects.loss import Losses
@@ -30,7 +30,7 @@ _EFFORTS = {"minimal": "low"}
 LOST = "messages.thinking"
 """How it is reported that a history goes on without thinking."""
 
-_MARK = ITEM_MARK.encode()
+_MARKS = tuple(mark.encode() for mark in FOREIGN_MARKS)
 _TURNS = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 _BLOCKS = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -48,7 +48,7 @@ class _Block(Struct):
         if self.type == "thinking":
             return not self.signature
         is_redacted = self.type == "redacted_thinking"
-        return is_redacted and isinstance(self.data, str) and self.data.startswith(ITEM_MARK)
+        return is_redacted and isinstance(self.data, str) and self.data.startswith(FOREIGN_MARKS)
 
 
 _BLOCK = msgspec.json.Decoder(_Block)
@@ -56,7 +56,9 @@ _BLOCK = msgspec.json.Decoder(_Block)
 
 def may_be_foreign(raw: bytes) -> bool:
     """Whether a request may hold thinking of another vendor's; cheap, for every request."""
-    return _MARK in raw or b'"thinking":"' in raw or b'"thinking": "' in raw
+    if any(mark in raw for mark in _MARKS):
+        return True
+    return b'"thinking":"' in raw or b'"thinking": "' in raw
 
 
 def without_foreign(messages: bytes) -> bytes | None:

@@ -1,6 +1,6 @@
 """Whole chat completions, both ways."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -8,6 +8,7 @@ from gateway.admission.half_pairs import paired
 from gateway.dialects import body
 from gateway.dialects.figures import read_figures, written_in_all
 from gateway.dialects.naming import message_id, own_id
+from gateway.dialects.openai_chat.seals import seal_of
 from gateway.dialects.openai_chat.tools import Told
 from gateway.dialects.openai_chat.wire import (
     Ended,
@@ -78,10 +79,21 @@ def decode_reply(raw: bytes) -> Completion:
         stop_reason=stop_reason if stop_sequence is None else "stop_sequence",
         stop_sequence=stop_sequence,
         usage=usage_of(wire.usage, wire.service_tier) or _estimated(wire),
-        thinking=(Delta("thinking", thought),) if thought else (),
+        thinking=tuple(_thoughts(thought, message.tool_calls or (), calls)),
         refusal=message.refusal or "",
         is_unexplained=not is_explained,
     )
+
+
+def _thoughts(
+    thought: str, given: Sequence[ReplyToolCall], calls: Sequence[ToolCall]
+) -> Iterator[Delta]:
+    if thought:
+        yield Delta("thinking", thought)
+    if any(call.extra_content for call in given) and len(given) == len(calls):
+        for call, read in zip(given, calls, strict=True):
+            if (seal := seal_of(call.extra_content, read.tool_id)) is not None:
+                yield seal
 
 
 def check_finished(choices: Iterable[Ended], counted: Usage | None) -> bool:

@@ -4,6 +4,7 @@ import msgspec
 
 from gateway.dialects.naming import own_id
 from gateway.dialects.openai_chat.reply import said_of, stopped_by
+from gateway.dialects.openai_chat.seals import seal_of
 from gateway.dialects.openai_chat.wire import (
     ChunkChoice,
     ReplyCustom,
@@ -125,6 +126,8 @@ class ChatStreamDecoder(ChunkDecoder[ChunkChoice]):
             call_id = own_id(named, self._message_id, index, self._ids_told)
             known = _Call(index, call_id, name, is_named=bool(named))
             self._calls[slot] = known
+            if (seal := seal_of(call.extra_content, call_id)) is not None:
+                deltas.append(seal)
             deltas.append(Delta("tool_start", index=index, tool_id=known.tool_id, name=name))
         elif known is None and call.id:
             self._ids[slot] = call.id

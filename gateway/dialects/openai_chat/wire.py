@@ -242,6 +242,8 @@ class ReplyToolCall(Struct):
     function: ReplyFunction | None = None
     custom: ReplyCustom | None = None
     index: int | None = None
+    extra_content: object = None
+    """Where Google's models seal a call."""
 
 
 class ReplyAudio(Struct):

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from gateway.conversation import (
+    CALL_MARK,
     ERROR_MARK,
     PART_SEAM,
     Conversation,
@@ -25,8 +26,9 @@ from gateway.conversation import (
 from gateway.dialects.allowed_tools import ALLOWED, offered
 from gateway.dialects.breakpoints import marked, settled
 from gateway.dialects.loss import Losses, check_schema_wanted, unsupported
-from gateway.dialects.naming import tool_name
+from gateway.dialects.naming import call_id, tool_name
 from gateway.dialects.openai_chat.request import limit_field
+from gateway.dialects.openai_chat.seals import seals_in
 from gateway.dialects.openai_words import (
     CHOICES,
     OPENAI_SAMPLING,
@@ -167,11 +169,12 @@ def _response_format(asked: ResponseFormat, target: Target, losses: Losses) -> J
 
 def _messages(talk: Conversation, target: Target, losses: Losses) -> list[Json]:
     messages: list[Json] = []
+    seals = {} if is_vendors(target) else seals_in(talk.turns)
     if talk.system:
         messages.append({"role": "system", "content": _content(talk.system)})
     for turn in talk.turns:
         if turn.role == "assistant":
-            _append_assistant(messages, turn, target, losses)
+            _append_assistant(messages, turn, target, losses, seals)
         elif turn.role == "system":
             messages.append({"role": "system", "content": _content(turn.parts)})
         else:
@@ -179,7 +182,13 @@ def _messages(talk: Conversation, target: Target, losses: Losses) -> list[Json]:
     return messages
 
 
-def _append_assistant(messages: list[Json], turn: Turn, target: Target, losses: Losses) -> None:
+def _append_assistant(
+    messages: list[Json],
+    turn: Turn,
+    target: Target,
+    losses: Losses,
+    seals: Mapping[str, object],
+) -> None:
     """One message, with what was thought where the target takes that."""
     at_vendor = is_vendors(target)
     said: Iterable[Part] = (part for part in turn.parts if isinstance(part, TextPart | RefusalPart))
@@ -188,7 +197,7 @@ def _append_assistant(messages: list[Json], turn: Turn, target: Target, losses: 
         said = (TextPart(part.text) if isinstance(part, RefusalPart) else part for part in said)
     said = tuple(said)
     called = (part for part in turn.parts if isinstance(part, ToolCallPart))
-    calls = [_tool_call(part, at_vendor=at_vendor) for part in called]
+    calls = [_tool_call(part, seals, at_vendor=at_vendor) for part in called]
     thought = _thought(turn, target, losses)
     message: Json = {"role": "assistant"}
     if said:
@@ -210,7 +219,12 @@ def _thought(turn: Turn, target: Target, losses: Losses) -> str:
     Some models refuse a call without it, and all think on from it. What is signed or sealed is
     another vendor's.
     """
-    thoughts = [part for part in turn.parts if isinstance(part, ThinkingPart)]
+    thoughts = [
+        part
+        for part in turn.parts
+        if isinstance(part, ThinkingPart)
+        and (is_vendors(target) or not part.redacted.startswith(CALL_MARK))
+    ]
     takes = target.in_house or "reasoning_content" in target.capabilities
     own = [each.text for each in thoughts if takes and each.is_open]
     if len(own) < len(thoughts):
@@ -218,12 +232,15 @@ def _thought(turn: Turn, target: Target, losses: Losses) -> str:
     return PART_SEAM.join(own)
 
 
-def _tool_call(part: ToolCallPart, *, at_vendor: bool) -> Json:
+def _tool_call(part: ToolCallPart, seals: Mapping[str, object], *, at_vendor: bool) -> Json:
     if part.is_text and at_vendor:
         custom = {"name": tool_name(part.name), "input": text_of(part.arguments_json)}
         return {"id": part.tool_id, "type": "custom", "custom": custom}
     function = {"name": tool_name(part.name), "arguments": part.arguments_json}
-    return {"id": part.tool_id, "type": "function", "function": function}
+    call: Json = {"id": part.tool_id, "type": "function", "function": function}
+    if seals and (seal := seals.get(call_id(part.tool_id))) is not None:
+        call["extra_content"] = seal
+    return call
 
 
 def _append_user(messages: list[Json], turn: Turn) -> None:

@@ -9,7 +9,7 @@ from binascii import Error
 
 import msgspec
 
-from gateway.conversation import BLOCK_MARK, ITEM_MARK, PART_SEAM, ThinkingPart
+from gateway.conversation import BLOCK_MARK, CALL_MARK, ITEM_MARK, PART_SEAM, ThinkingPart
 from gateway.dialects.openai_responses.wire import Item
 from gateway.types import Delta
 
@@ -50,6 +50,8 @@ def wrapped_block(thinking: Delta) -> str | None:
     """Another vendor's signed thinking as `encrypted_content`; None where nothing is signed."""
     if not thinking.signature and not thinking.redacted:
         return None
+    if thinking.redacted.startswith(CALL_MARK):
+        return thinking.redacted
     block = msgspec.json.encode((thinking.text, thinking.signature, thinking.redacted))
     return BLOCK_MARK + urlsafe_b64encode(block).decode()
 
@@ -57,6 +59,8 @@ def wrapped_block(thinking: Delta) -> str | None:
 def thinking_of(item: Item) -> ThinkingPart:
     """A reasoning item of the history: another vendor's block where it holds one."""
     sealed = item.encrypted_content or ""
+    if sealed.startswith(CALL_MARK):
+        return ThinkingPart("", redacted=sealed)
     if sealed.startswith(BLOCK_MARK):
         try:
             return ThinkingPart(*_BLOCK.decode(_opened(sealed.removeprefix(BLOCK_MARK))))

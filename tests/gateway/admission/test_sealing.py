@@ -6,12 +6,13 @@ import msgspec
 import pytest
 
 from gateway.admission.sealing import sealed_in
-from gateway.conversation import BLOCK_MARK, ITEM_MARK
+from gateway.conversation import BLOCK_MARK, CALL_MARK, ITEM_MARK
 from gateway.dialects.registry import DIALECTS
 from gateway.types import DialectName
 
 
 SIGNED = {"type": "thinking", "thinking": "Hm.", "signature": "c2lnbmVk"}
+OF_CALL = {"type": "redacted_thinking", "data": CALL_MARK + "e30="}
 FOREIGN = {"type": "redacted_thinking", "data": ITEM_MARK + "e30="}
 ITEM = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "c2VhbGVk"}
 
@@ -33,6 +34,7 @@ def messages(*turns: list[dict[str, Any]]) -> dict[str, Any]:
         ([SIGNED], "anthropic_messages"),
         ([{"type": "redacted_thinking", "data": "c2VhbGVk"}], "anthropic_messages"),
         ([FOREIGN], "openai_responses"),
+        ([OF_CALL], ""),
         ([{"type": "thinking", "thinking": "Hm.", "signature": ""}], ""),
         ([{"type": "text", "text": '"signature" is a word'}], ""),
         ([{"type": "text", "text": "Well.", "signature": "c2lnbmVk"}], ""),
@@ -55,6 +57,8 @@ def test_items_say_who_encrypted_them() -> None:
     assert sealed("openai_responses", input=[asked, wrapped, asked]) == "anthropic_messages"
     assert sealed("openai_responses", input=[asked, {**ITEM, "encrypted_content": ""}, asked]) == ""
     assert sealed("openai_responses", input='"encrypted_content"') == ""
+    of_call = {**ITEM, "encrypted_content": CALL_MARK + "e30="}
+    assert sealed("openai_responses", input=[asked, of_call, asked]) == ""
     other = {"type": "compaction", "id": "c_1", "encrypted_content": "c2VhbGVk"}
     plain = DIALECTS["openai_responses"].decode_request(b'{"model":"m","input":"Hi"}', "req_1")
     assert sealed_in(msgspec.structs.replace(plain, tree={"input": ["a word", other]})) == ""

@@ -7,7 +7,8 @@ import secrets
 import pytest
 
 from classifiers.extraction import extract
-from gateway.conversation import BLOCK_MARK, ITEM_MARK
+from gateway.conversation import BLOCK_MARK, CALL_MARK, ITEM_MARK, ThinkingPart, Turn
+from gateway.dialects.openai_chat.seals import seal_of, seals_in
 from gateway.dialects.openai_responses.marks import thinking_of, unwrapped_item
 from gateway.dialects.openai_responses.wire import Item
 
@@ -39,3 +40,21 @@ def test_what_inspection_does_not_open_is_not_opened_for_a_target(junk: str) -> 
     told = thinking_of(Item("reasoning", encrypted_content=block)).text
     assert is_read({"type": "reasoning", "encrypted_content": block}) is not bool(junk)
     assert told == ("" if junk else WORDS)
+
+
+def test_a_seal_of_a_call_is_read_before_it_is_told_to_anybody() -> None:
+    data = data_of({"type": "reasoning", "id": "c", "encrypted_content": WORDS})
+    for kind, field in (("redacted_thinking", "data"), ("reasoning", "encrypted_content")):
+        for junk in ("", "\n", "="):
+            wrap = CALL_MARK + data[:41] + junk + data[41:]
+            turn = Turn("assistant", (ThinkingPart("", redacted=wrap),))
+            assert is_read({"type": kind, field: wrap}) is not bool(junk)
+            assert bool(seals_in([turn])) is not bool(junk)
+
+
+@pytest.mark.parametrize("extra", [None, 7, {"google": []}, {"google": {"thought_signature": 5}}])
+def test_what_is_no_seal_of_a_call_is_none(extra: object) -> None:
+    assert seal_of(extra, "c") is None
+    broken = (f"{CALL_MARK}{data_of(each)}" for each in ([], {"type": "reasoning", "id": "c"}))
+    parts = tuple(ThinkingPart("", redacted=each) for each in (*broken, CALL_MARK))
+    assert seals_in([Turn("assistant", parts)]) == {}

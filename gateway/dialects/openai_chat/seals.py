@@ -1,0 +1,53 @@
+"""Google's seals of calls on their way through a client of another dialect, and back.
+
+Its newer models take no result of a call that comes back without the signature of what was thought
+before it. Clients of other dialects carry it as an opaque block, as they carry reasoning items.
+"""
+
+from base64 import b64decode, urlsafe_b64encode
+from binascii import Error
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Struct
+
+from gateway.conversation import CALL_MARK, ThinkingPart, Turn
+from gateway.dialects.naming import call_id
+from gateway.types import Delta
+
+
+class _Wrapped(Struct, tag="reasoning", tag_field="type"):
+    """As inspection knows sealed reasoning."""
+
+    id: str
+    encrypted_content: str
+
+
+_WRAPPED = msgspec.json.Decoder(_Wrapped)
+
+
+def seal_of(extra: object, tool_id: str) -> Delta | None:
+    """What stands beside a call as reasoning that only its vendor can read; None without a seal."""
+    google = extra.get("google") if isinstance(extra, dict) else None
+    signature = google.get("thought_signature") if isinstance(google, dict) else None
+    if not isinstance(signature, str) or not signature:
+        return None
+    wrapped = urlsafe_b64encode(msgspec.json.encode(_Wrapped(tool_id, signature))).decode()
+    return Delta("thinking", redacted=CALL_MARK + wrapped)
+
+
+def seals_in(turns: Iterable[Turn]) -> dict[str, object]:
+    """What a history's seals are to its calls, by the id that a call has in any dialect."""
+    found: dict[str, object] = {}
+    for turn in turns:
+        for part in turn.parts:
+            if isinstance(part, ThinkingPart) and part.redacted.startswith(CALL_MARK):
+                try:
+                    # Only what inspection opens, too: see `openai_responses.marks`.
+                    data = b64decode(part.redacted.removeprefix(CALL_MARK), b"-_", validate=True)
+                    seal = _WRAPPED.decode(data)
+                except (msgspec.DecodeError, Error, UnicodeError, ValueError):
+                    continue
+                signed = {"thought_signature": seal.encrypted_content}
+                found[call_id(seal.id)] = {"google": signed}
+    return found
