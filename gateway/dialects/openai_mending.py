@@ -9,12 +9,13 @@ another, if call and result agree.
 import hashlib
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from gateway.dialects.body import join, split
-from gateway.dialects.upstream_errors import CALL_ID_CODE, THOUGHT_CODE
+from gateway.dialects.upstream_errors import CALL_ID_CODE, SEAL_CODE, THOUGHT_CODE, UNSEALED_CODE
 from gateway.errors import GatewrightError, UpstreamRefused
 from gateway.ports import UpstreamBody
 
@@ -30,6 +31,9 @@ _UNKNOWN_FIELD = frozenset({_FORBIDDEN, "unsupported_parameter"})
 """Codes by which servers say that they do not know a field: FastAPI's, and OpenAI's."""
 _SHORT_ID = re.compile(r"[A-Za-z0-9]{9}")
 _ID_LENGTH = 9
+_SEAL = "extra_content"
+_UNSEALED = {"google": {"thought_signature": "skip_thought_signature_validator"}}
+"""Google's own word for a call that another model made."""
 
 Fields = dict[str, msgspec.Raw | bytes]
 _LISTED = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
@@ -119,7 +123,45 @@ def _without_thoughts(fields: Fields, _: UpstreamRefused) -> bool:
     return any(each is not None for each in told)
 
 
+def _in_calls(
+    fields: Fields, _: UpstreamRefused, *, change: Callable[[list[dict[str, msgspec.Raw]]], bool]
+) -> bool:
+    """Change the calls of each message of a history; whether any was."""
+    given = bytes(fields.get("messages", b"[]"))
+    if b'"tool_calls' not in given:
+        return False
+    is_changed = False
+    try:
+        messages = _LISTED.decode(given)
+        for message in messages:
+            if bytes(message.get("tool_calls", b"null")) == b"null":
+                continue
+            calls = _LISTED.decode(message["tool_calls"])
+            if change(calls):
+                message["tool_calls"] = msgspec.Raw(msgspec.json.encode(calls))
+                is_changed = True
+    except msgspec.DecodeError:
+        return False
+    fields["messages"] = msgspec.json.encode(messages)
+    return is_changed
+
+
+def _unseal(calls: list[dict[str, msgspec.Raw]]) -> bool:
+    found = [call.pop(_SEAL, None) for call in calls]
+    return any(seal is not None for seal in found)
+
+
+def _seal_first(calls: list[dict[str, msgspec.Raw]]) -> bool:
+    """Of calls that were made at once the first is sealed, and no other."""
+    if not calls or any(_SEAL in call for call in calls):
+        return False
+    calls[0][_SEAL] = msgspec.Raw(msgspec.json.encode(_UNSEALED))
+    return True
+
+
 _BY_CODE: Final[Mapping[str, Callable[[Fields, UpstreamRefused], bool]]] = {
     CALL_ID_CODE: _with_short_ids,
+    SEAL_CODE: partial(_in_calls, change=_unseal),
     THOUGHT_CODE: _without_thoughts,
+    UNSEALED_CODE: partial(_in_calls, change=_seal_first),
 }

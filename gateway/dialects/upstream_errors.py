@@ -72,9 +72,24 @@ models say no more than the words."""
 _CALL_ID_WORDS = "must be a-z, a-z, 0-9, with a length of 9"
 THOUGHT_CODE = "unknown_reasoning_content"
 """Ours, for what servers say in words or by a place alone: no turn of theirs has such a field."""
-_NO_THOUGHT = re.compile(
-    r"\breasoning_content\b.{0,80}(?:unsupported|not (?:permitted|allowed|supported)|unexpected)"
-    r"|unknown parameter\W{1,4}messages\S{0,16}reasoning_content\b"
+SEAL_CODE = "unknown_extra_content"
+"""So of what Google's models seal a call with."""
+UNSEALED_CODE = "missing_thought_signature"
+"""Ours again: Google's newer models take no call of this turn that nobody sealed."""
+_REFUSED = r"(?:unsupported|not (?:permitted|allowed|supported)|unexpected|cannot find)"
+_SAID_OF_HISTORY = (
+    (CALL_ID_CODE, re.compile(re.escape(_CALL_ID_WORDS))),
+    *(
+        (
+            code,
+            re.compile(
+                rf"\b{field}\b.{{0,80}}{_REFUSED}"
+                rf"|unknown parameter\W{{1,4}}messages\S{{0,32}}{field}\b"
+            ),
+        )
+        for code, field in ((THOUGHT_CODE, "reasoning_content"), (SEAL_CODE, "extra_content"))
+    ),
+    (UNSEALED_CODE, re.compile(r"missing an? .?thought_signature\b")),
 )
 _LOOKED_AT = 1_000
 
@@ -109,10 +124,9 @@ def decode_error(status: int, raw: bytes, retry_after_s: float | None) -> Upstre
     is_mendable = status in _MENDABLE
     if is_mendable and any(words in lowered for words in _CONTEXT_WORDS):
         code = CONTEXT_CODE
-    if is_mendable and _CALL_ID_WORDS in lowered:
-        code = CALL_ID_CODE
-    if is_mendable and _NO_THOUGHT.search(f"{parameter} {lowered}"[:_LOOKED_AT]):
-        code = THOUGHT_CODE
+    if is_mendable:
+        told = f"{parameter} {lowered}"[:_LOOKED_AT]
+        code = next((known for known, words in _SAID_OF_HISTORY if words.search(told)), code)
     text = sanitised(message) if is_mendable else ""
     return UpstreamRefused(
         text

@@ -247,7 +247,7 @@ class Walk(Generic[Answer]):
                 if mended is None or extra is None:
                     raise
                 if mended.dropped == upstream.dropped:
-                    refused[error.upstream_parameter] = _alone(error)
+                    refused[error.upstream_parameter or error.upstream_code] = _alone(error)
             upstream = mended
         else:
             answer = await self._ask(candidate, dialect, upstream, extra)

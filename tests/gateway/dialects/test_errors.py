@@ -269,6 +269,65 @@ def test_rule_62_what_another_model_thought_is_left_out_where_a_server_takes_no_
     assert OPENAI.mend_request(made.body, error) is None
 
 
+def call_with(**more: Any) -> dict[str, Any]:
+    return {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}} | more
+
+
+SEAL = {"google": {"thought_signature": "c2VhbA=="}}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"detail": [_place("messages", 1, "assistant", "tool_calls", 0, "extra_content")]},
+        {"error": {"message": "property 'extra_content' is unsupported"}},
+        {
+            "error": {
+                "message": "Unknown parameter: 'messages[1].tool_calls[0].extra_content'.",
+                "param": "messages[1].tool_calls[0].extra_content",
+            }
+        },
+    ],
+)
+def test_rule_62_seals_of_calls_are_left_out_where_a_server_takes_none(
+    told: dict[str, Any],
+) -> None:
+    """What Gemini's callers send back, to a model of somebody else's."""
+    calls = [call_with(extra_content=SEAL), call_with(), call_with(extra_content=SEAL)]
+    said = {"role": "assistant", "content": None, "tool_calls": calls}
+    talk = [{"role": "user", "content": "extra_content"}, said]
+    error = decode(422, told)
+    made = OPENAI.mend_request(json.dumps({"messages": talk}).encode(), error)
+    assert made is not None
+    assert json.loads(made.body)["messages"] == [talk[0], said | {"tool_calls": [call_with()] * 3}]
+    assert OPENAI.mend_request(made.body, error) is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Function call is missing a thought_signature in functionCall parts. This is required",
+        "Unable to submit request because function call `f` is missing a `thought_signature`.",
+    ],
+)
+def test_rule_62_calls_of_another_model_are_sealed_by_googles_own_word_where_it_wants_that(
+    words: str,
+) -> None:
+    """A conversation that moves to Gemini in the middle of its calls."""
+    error = decode(400, [{"error": {"code": 400, "message": words, "status": "INVALID_ARGUMENT"}}])
+    sealed = {"role": "assistant", "tool_calls": [call_with(extra_content=SEAL), call_with()]}
+    foreign = {"role": "assistant", "tool_calls": [call_with(), call_with()]}
+    plain = {"role": "assistant", "content": "tool_calls", "tool_calls": None}
+    made = OPENAI.mend_request(json.dumps({"messages": [sealed, foreign, plain]}).encode(), error)
+    assert made is not None
+    first, second, last = json.loads(made.body)["messages"]
+    word = {"google": {"thought_signature": "skip_thought_signature_validator"}}
+    assert (first, last) == (sealed, plain)
+    assert second["tool_calls"] == [call_with(extra_content=word), call_with()]
+    assert OPENAI.mend_request(made.body, error) is None
+    assert OPENAI.mend_request(b'{"messages": "tool_calls"}', error) is None
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -22,8 +22,8 @@ pytestmark = pytest.mark.anyio
 A = "scripted/a"
 
 
-def refusing(field: str) -> ScriptedReply:
-    said = {"error": {"message": "no", "param": field, "code": "unsupported_parameter"}}
+def refusing(field: str, code: str = "unsupported_parameter") -> ScriptedReply:
+    said = {"error": {"message": "no", "param": field, "code": code}}
     return ScriptedReply(status=400, pieces=(json.dumps(said).encode(),))
 
 
@@ -43,7 +43,8 @@ class Mending(World):
 
     @staticmethod
     def mend(body: bytes, error: UpstreamRefused) -> UpstreamBody | None:
-        field = error.upstream_parameter
+        code = error.upstream_code
+        field = error.upstream_parameter or (code if code in {"y1", "y2"} else "")
         if not field:
             return None
         mended = {**msgspec.json.decode(body), f"without_{field}": True}
@@ -82,6 +83,16 @@ async def test_only_what_nobody_misses_is_left_out_the_next_time_before_it_is_re
     assert await world.ask("ba") == "a"
     sent = msgspec.json.decode(world.providers["b"].calls[0].body)
     assert not any(name.startswith("without_") for name in sent), "b refused none of it"
+
+
+async def test_what_two_refusals_say_by_their_codes_alone_is_remembered_of_both(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = Mending(monkeypatch)
+    world.providers["a"].add(refusing("", "y1"), refusing("", "y2"))
+    for _ in range(2):
+        assert await world.ask("a") == "a"
+    assert world.without == [set(), {"y1"}, {"y1", "y2"}, {"y1", "y2"}]
 
 
 @pytest.mark.parametrize(
