@@ -55,6 +55,7 @@ def test_a_seal_of_a_call_is_read_before_it_is_told_to_anybody() -> None:
 @pytest.mark.parametrize("extra", [None, 7, {"google": []}, {"google": {"thought_signature": 5}}])
 def test_what_is_no_seal_of_a_call_is_none(extra: object) -> None:
     assert seal_of(extra, "c") is None
-    broken = (f"{CALL_MARK}{data_of(each)}" for each in ([], {"type": "reasoning", "id": "c"}))
+    shapes: tuple[object, ...] = ([], {"type": "reasoning", "id": "c"})
+    broken = (f"{CALL_MARK}{data_of(each)}" for each in shapes)
     parts = tuple(ThinkingPart("", redacted=each) for each in (*broken, CALL_MARK))
     assert seals_in([Turn("assistant", parts)]) == {}
