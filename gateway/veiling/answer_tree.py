@@ -19,6 +19,7 @@ from classifiers.sealed import is_noise
 from gateway.veiling.blocks import key_of, rewritten, said_again, threads_of, words_of
 from gateway.veiling.masking import UNREAD, MaskingWindow
 from gateway.veiling.rewriting import MAX_DEPTH
+from gateway.veiling.wraps import in_wrap
 
 
 Masking = Callable[[str], MaskingWindow]
@@ -157,6 +158,8 @@ class AnswerTree:
         is_mark = is_mark or (key == "data" and str(holder.get("type")) in _SEALED_DATA)
         if is_mark and (is_name(text) or is_noise(text)):
             return text
+        if is_mark and (opened := self._opened(text, again=again)) is not None:
+            return opened
         if _is_bytes(text, key) or (again and text in self._texts_asked):
             return text
         known = self._known
@@ -166,6 +169,17 @@ class AnswerTree:
         if known is not None and shown == text:
             known.add((text, is_mark))
         return shown
+
+    def _opened(self, text: str, *, again: bool) -> str | None:
+        """A wrap of ours with what is shown instead of what is in it; None where it is none."""
+        found: list[object] = []
+
+        def change(inside: object) -> object:
+            found.append(inside)
+            return self._node(inside, "", {}, 0, again=again)
+
+        shown = in_wrap(text, change)
+        return shown if found else None
 
     def _number(self, number: float, key: str) -> object:
         """An identifier may come as a number, with a point and a nought too."""

@@ -58,8 +58,9 @@ _IN_PIECES = frozenset({"code", "transcript"})
 """What a stream quotes comes piece by piece, and is counted as that."""
 _NUMBERED = re.compile(rb'"sequence_number":[0-9]{1,5}(?=[,}])')
 """A string that says so has its quotes behind a stroke."""
+_SEALED = "redacted_thinking"
 _NAMING = frozenset({"start", "tool_start", "text_tool_start", "stop", "thinking"})
-_NAMES = ("tool_id", "name", "message_id", "model", "stop_sequence", "signature", "redacted")
+_NAMES = ("tool_id", "name", "message_id", "model", "stop_sequence", "signature")
 """What pieces of an answer say beside its words."""
 
 
@@ -201,11 +202,16 @@ class OutputScan:
 
     def _renamed(self, delta: Delta, known: Harmless) -> Delta:
         given = {name: getattr(delta, name) for name in _NAMES if getattr(delta, name)}
+        if delta.redacted:
+            given |= {"type": _SEALED, "data": delta.redacted}
         if delta.kind not in _NAMING or not given:
             return delta
         shown = self._tree(given, None, known).shown()
         if shown == given or not isinstance(shown, dict):
             return delta
+        if delta.redacted:
+            del shown["type"]
+            shown["redacted"] = shown.pop("data")
         return msgspec.structs.replace(delta, **shown)
 
     def _rewriter(self, known: Harmless) -> StreamRewriter | None:

@@ -5,12 +5,15 @@ import json
 import secrets
 from typing import Any
 
-from gateway.conversation import BLOCK_MARK, ITEM_MARK
+from gateway.conversation import BLOCK_MARK, CALL_MARK, ITEM_MARK
+from gateway.dialects.openai_chat.seals import seal_of
 from gateway.dialects.openai_responses.marks import thinking_of, unwrapped_item
 from gateway.dialects.openai_responses.wire import Item
 from gateway.dialects.registry import DIALECTS
+from gateway.types import Delta, StreamEvent
 from gateway.veiling.veil import Veil, veiled
 from tests.conformance.told_answers import event
+from tests.gateway.veiling.test_output_scan import VALUES, output_scan
 
 
 NAME = "Ingrid Halvorsen"
@@ -82,3 +85,29 @@ def test_a_streamed_thought_comes_back_with_the_value_as_a_whole_one_does() -> N
     seen = [made for each in raw for made in lift.events(decoder.feed(each))]
     (wrapped,) = [delta.redacted for each in seen for delta in each.deltas if delta.redacted]
     assert unwrapped_item(wrapped) == item_saying(f"To {NAME}.")
+
+
+def shown_of(redacted: str) -> str:
+    """What a caller of another dialect is told of a sealed thought where answers are masked."""
+    event_ = StreamEvent(b"", (Delta("thinking", redacted=redacted),))
+    (delta,) = [d for each in output_scan().lifted().events([event_]) for d in each.deltas]
+    return delta.redacted
+
+
+def test_what_masks_answers_opens_a_wrap_and_leaves_a_seal_as_it_is() -> None:
+    """A seal that lost a letter is refused by its vendor in the next turn."""
+    sealed = [base64.b64encode(secrets.token_bytes(length)).decode() for length in (120, 300, 900)]
+    for seal in sealed:
+        of_call = seal_of({"google": {"thought_signature": seal}}, "function-call-7")
+        assert of_call is not None
+        item = wrap(ITEM_MARK, item_saying("Whom?") | {"encrypted_content": seal})
+        for redacted in (seal, of_call.redacted, item):
+            assert shown_of(redacted) == redacted
+
+
+def test_what_masks_answers_masks_within_a_wrap_and_what_only_begins_like_one() -> None:
+    card = VALUES["CREDIT_CARD"]
+    item = unwrapped_item(shown_of(wrap(ITEM_MARK, item_saying(f"It is {card}."))))
+    assert item == item_saying("It is [REDACTED:CREDIT_CARD].")
+    for mark in (ITEM_MARK, CALL_MARK):
+        assert card not in shown_of(f"{mark} {card} ")
