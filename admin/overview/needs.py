@@ -35,6 +35,11 @@ TIGHT: Final = 0.8
 WATCHED_MAX: Final = 8
 """Of so many organisations at most, the dearest, days are compared."""
 HOURS_MAX: Final = 6
+_ROLLED_OUT_BY: Final = {
+    "schedule": (Permission.POLICIES_PUBLISH,),
+    "withdrawn": (Permission.POLICIES_EDIT, Permission.POLICIES_PUBLISH),
+    "approved": (Permission.POLICIES_PUBLISH,),
+}
 SINK_LATE_US: Final = 5 * 60 * 1_000_000
 
 
@@ -52,6 +57,8 @@ class Need(Struct, frozen=True):
     usual_microusd: int = 0
     bound_microusd: int = 0
     """Of a dear hour: what it usually costs, and from where on it is unusual."""
+    level: str = ""
+    """Of a version of a policy, which `count` numbers: whose. Empty is the installation's own."""
 
 
 class NeedReader:
@@ -75,8 +82,7 @@ class NeedReader:
             *await self._incidents(person, visible),
             *await self._reviews(person, visible),
             *await self._reveal_reports(person, visible, now_us),
-            *await self._refused_schedules(person, visible, now_us),
-            *await self._withdrawn(person, visible, now_us),
+            *await self._versions(person, visible, now_us),
             *await self._drifts(visible),
             *await self._replicas(person, now_us),
             *await self._late_sinks(person, now_us),
@@ -97,7 +103,7 @@ class NeedReader:
             is_own = same_person(draft.author, person.name)
             if not is_own and is_theirs and is_visible(organisation, visible):
                 found.append(
-                    Need("draft", organisation, draft.author, draft.number, draft.created_us)
+                    _of_version("draft", draft.level, draft.author, draft.number, draft.created_us)
                 )
         if allows(person, Permission.PRICES_APPROVE):
             found += [
@@ -183,33 +189,38 @@ class NeedReader:
             if allows(person, Permission.AUDIT_READ, each.organisation)
         ]
 
-    async def _refused_schedules(
+    async def _versions(
         self, person: Person, visible: Collection[str] | None, now_us: int
     ) -> list[Need]:
-        """Versions that were to act at a time and did not."""
-        table = ScheduleTable(self._services.database, self._services.clock)
-        found = []
-        for each in await table.open(now_us - MONTH_US):
-            organisation = organisation_of(each.level)
-            is_theirs = allows(person, Permission.POLICIES_PUBLISH, organisation or None)
-            if each.state == "refused" and is_theirs and is_visible(organisation, visible):
-                found.append(Need("schedule", organisation, each.said, each.number, each.ended_us))
-        return found
+        """Approved versions that act nowhere: each with what ended its last rollout, if it had one.
 
-    async def _withdrawn(
-        self, person: Person, visible: Collection[str] | None, now_us: int
-    ) -> list[Need]:
-        """Trials that ended by themselves in the last week; for who writes and who publishes."""
-        found = []
-        for each in await self._attention.withdrawn(now_us - WEEK_US, WAITING_MAX):
-            organisation = organisation_of(each.level)
-            is_theirs = any(
-                allows(person, permission, organisation or None)
-                for permission in (Permission.POLICIES_EDIT, Permission.POLICIES_PUBLISH)
+        Of trials that ended by themselves in the last week who writes policies is told as well.
+        """
+        table = ScheduleTable(self._services.database, self._services.clock)
+        told = [
+            _of_version("schedule", each.level, each.said, each.number, each.ended_us)
+            for each in await table.open(now_us - MONTH_US)
+            if each.state == "refused"
+        ]
+        told += [
+            _of_version("withdrawn", each.level, each.reason, each.number, each.utc_us)
+            for each in await self._attention.withdrawn(now_us - WEEK_US, WAITING_MAX)
+        ]
+        known = {(each.level, each.count) for each in told}
+        told += [
+            _of_version("approved", each.level, each.author, each.number, each.created_us)
+            for each in await self._attention.approved(now_us - MONTH_US, WAITING_MAX)
+            if (each.level, each.number) not in known
+        ]
+        return [
+            each
+            for each in told
+            if is_visible(each.organisation, visible)
+            and any(
+                allows(person, permission, each.organisation or None)
+                for permission in _ROLLED_OUT_BY[each.kind]
             )
-            if is_theirs and is_visible(organisation, visible):
-                found.append(Need("withdrawn", organisation, each.reason, each.number, each.utc_us))
-        return found
+        ]
 
     async def _drifts(self, visible: Collection[str] | None) -> list[Need]:
         """Profiles that drift; `count` says whether something was promised of one."""
@@ -331,6 +342,10 @@ class NeedReader:
             for row in rows
             if row.unpriced and row.group[1] and row.group[1] not in free
         ]
+
+
+def _of_version(kind: str, level: str, subject: str, number: int, at_us: int) -> Need:
+    return Need(kind, organisation_of(level), subject, number, at_us, level=level)
 
 
 def is_visible(organisation: str, visible: Collection[str] | None) -> bool:

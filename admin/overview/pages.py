@@ -69,7 +69,7 @@ def overview_routes(services: Services) -> list[Any]:
             "overview",
             overview=found,
             organisation=_alone(_seen_by(request)),
-            places={each.level: _place_of(each.level) for each in found.changes},
+            places={each.level: _place_of(each.level) for each in (*found.changes, *found.needs)},
             since=render(Filter((Term("since", (f"{since:%Y-%m-%dT%H:%MZ}",)),))),
         )
 

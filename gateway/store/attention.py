@@ -4,14 +4,14 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import RowMapping, exists, func, not_, select
+from sqlalchemy import ColumnElement, RowMapping, exists, func, not_, select
 
 from gateway.rollout.versions import PolicyEvent
 from gateway.store.engine import Database
 from gateway.store.policies.guard import ACTOR as GUARD
 from gateway.store.schema.audit import audit_cursors, audit_records, audit_sequences
 from gateway.store.schema.custody import audit_reveals, erasure_cases
-from gateway.store.schema.policies import policy_events, policy_versions
+from gateway.store.schema.policies import policy_events, policy_schedules, policy_versions
 
 
 CHANGES: Final = ("publish", "roll_back", "retire", "canary", "shadow", "stop", "withdraw")
@@ -19,8 +19,8 @@ CHANGES: Final = ("publish", "roll_back", "retire", "canary", "shadow", "stop", 
 _RECORDS: Final = "records"
 
 
-class Draft(Struct, frozen=True):
-    """A version of a policy that nobody has approved or rejected."""
+class Waiting(Struct, frozen=True):
+    """A version of a policy that somebody has to do something about."""
 
     level: str
     number: int
@@ -80,17 +80,48 @@ class Attention(Struct, frozen=True):
         async with self.database.reading() as connection:
             return [_event(row) for row in (await connection.execute(query)).mappings()]
 
-    async def drafts(self, since_us: int, count_max: int) -> list[Draft]:
-        """Drafts since then, newest first."""
+    async def drafts(self, since_us: int, count_max: int) -> list[Waiting]:
+        """Versions since then that nobody has approved or rejected, newest first."""
+        columns = policy_versions.c
+        is_draft = (columns.state == "draft") & (columns.created_us >= since_us)
+        return await self._versions(is_draft, count_max)
+
+    async def approved(self, since_us: int, count_max: int) -> list[Waiting]:
+        """Approved since then, and neither in force nor left to a time, newest first.
+
+        Not those beside which a later version of their level came into force.
+        """
+        columns, done, left = policy_versions.c, policy_events.c, policy_schedules.c
+        later = policy_versions.alias("later").c
+        is_approved = exists().where(
+            done.level == columns.level,
+            done.number == columns.number,
+            done.action == "approve",
+            done.utc_us >= since_us,
+        )
+        is_left = exists().where(
+            left.level == columns.level,
+            left.number == columns.number,
+            left.state == "waiting",
+        )
+        is_past = exists().where(
+            later.level == columns.level,
+            later.number > columns.number,
+            later.state.in_(("live", "retired")),
+        )
+        acts_nowhere = (columns.state == "approved") & is_approved & ~is_left & ~is_past
+        return await self._versions(acts_nowhere, count_max)
+
+    async def _versions(self, which: ColumnElement[bool], count_max: int) -> list[Waiting]:
         columns = policy_versions.c
         query = (
             select(columns.level, columns.number, columns.author, columns.created_us)
-            .where(columns.state == "draft", columns.created_us >= since_us)
+            .where(which)
             .order_by(columns.created_us.desc())
             .limit(count_max)
         )
         async with self.database.reading() as connection:
-            return [Draft(*row) for row in (await connection.execute(query)).all()]
+            return [Waiting(*row) for row in (await connection.execute(query)).all()]
 
     async def reveals(self, since_us: int, count_max: int) -> list[Asked]:
         """Reveals that were asked for since then and wait, newest first."""

@@ -13,6 +13,7 @@ from gateway.store.custody.orders import Custody
 from gateway.store.identity.people import PeopleStore
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.policies.guard import ACTOR as GUARD
+from gateway.store.policies.schedules import ScheduleTable
 from gateway.store.sealing.sealed_secrets import SealedSecretTable
 from gateway.types import AuditRecord
 from tests.admin.listener import Browser, Listener, browsing
@@ -163,6 +164,42 @@ async def test_a_trial_that_ended_by_itself_waits_for_who_writes_policies_until_
     await root.send("POST", "/sign-out")
     await root.sign_in_as("petra", PASSWORD)
     assert {need["kind"] for need in (await figures(root))["needs"]} == {"draft"}
+
+
+async def test_an_approved_version_that_acts_nowhere_waits_for_who_rolls_it_out(
+    listener: Listener, root: Browser
+) -> None:
+    await person(listener, "petra", "approver", "acme")
+    await person(listener, "wanda", "policy_editor", "acme")
+    level, now_us = "proj:acme/research/assistant", listener.clock.utc_us()
+
+    async def waiting(name: str) -> list[str]:
+        await root.send("POST", "/sign-out")
+        await root.sign_in_as(name, PASSWORD)
+        return [each["kind"] for each in (await figures(root))["needs"]]
+
+    async with listener.database() as database:
+        store = PolicyStore(database, listener.clock)
+        first = await store.draft(level, document(), "erik")
+        assert await waiting("petra") == ["draft"]
+        at = "/o/acme/policies/proj:research:assistant/versions"
+        told = "Version 1 of the policy of Project research / assistant of acme, by erik"
+        assert f'<a href="{at}/1">{told}</a>' in await see(root)
+
+        await store.act(level, first.number, "approve", "petra")
+        assert (await waiting("wanda"), await waiting("petra")) == ([], ["approved"])
+        assert f'<a href="{at}/1">{told}, is approved and acts nowhere</a>' in await see(root)
+
+        schedules = ScheduleTable(database, listener.clock)
+        left = await schedules.add(level, first.number, "publish", now_us + DAY_US, "petra")
+        assert await waiting("petra") == []
+        await schedules.cancel(level, left.number, "petra", "not yet")
+        assert await waiting("petra") == ["approved"]
+
+        later = await store.draft(level, document(), "erik")
+        await store.act(level, later.number, "approve", "petra")
+        await store.act(level, later.number, "publish", "petra")
+        assert await waiting("petra") == []
 
 
 async def test_changes_of_policies_stand_in_the_chart(listener: Listener, root: Browser) -> None:
