@@ -21,12 +21,12 @@ from admin.asking import Asking
 from admin.interrupted import Draft, back_to, carried_in, draft_of, mark_in
 from admin.sign_in.protection import SAFE_METHODS
 from admin.sign_in.token_sessions import TokenSessions
-from gateway.actors import NOBODYS, TOKENS_NAME
+from gateway.actors import NOBODYS
 from gateway.clock import Clock
 from gateway.errors import Forbidden, StartupRefused
 from gateway.oversight.access import (
     STEP_UP,
-    Grant,
+    TOKEN_PERSON,
     Permission,
     Person,
     allows,
@@ -38,13 +38,6 @@ from gateway.store.identity.people import PeopleStore, Session
 COOKIE = "gatewright_admin"
 CSRF_HEADER = "x-gatewright-csrf"
 STEP_UP_S = 300.0
-TOKEN_PERSON = Person(
-    TOKENS_NAME,
-    "Admin token",
-    frozenset({Grant("platform_admin", "*"), Grant("security_admin", "*")}),
-    of_token=True,
-)
-"""Whoever has the token of the settings: the first to sign in, before there are people."""
 
 BY_PEOPLE = frozenset(
     {"policy.drafted", "policy.approve", "prices.proposed", "prices.approved", "key.widened"}

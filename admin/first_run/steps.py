@@ -4,9 +4,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from admin.access import TOKEN_PERSON
 from admin.services import Services
-from gateway.oversight.access import Permission, Person, organisations_of
+from gateway.oversight.access import TOKEN_PERSON, Permission, Person, organisations_of
 from gateway.store.evidence.sink import AuditQuery
 from gateway.types import AuditRecord
 

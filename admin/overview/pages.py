@@ -69,7 +69,13 @@ def overview_routes(services: Services) -> list[Any]:
             "overview",
             overview=found,
             organisation=_alone(_seen_by(request)),
-            places={each.level: _place_of(each.level) for each in (*found.changes, *found.needs)},
+            places={
+                level: _place_of(level)
+                for level in {
+                    *(each.level for each in found.changes),
+                    *(each.level for each in found.needs),
+                }
+            },
             since=render(Filter((Term("since", (f"{since:%Y-%m-%dT%H:%MZ}",)),))),
         )
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 from litestar import MediaType, Response, post, route
 from litestar.response import Redirect
 
-from admin.access import COOKIE, PUBLIC, TOKEN_PERSON, recording
+from admin.access import COOKIE, PUBLIC, recording
 from admin.asking import Asking
 from admin.forms import Form, form_of
 from admin.services import Services
@@ -19,7 +19,6 @@ from gateway.telemetry import Event, logger
 
 PATH: Final = "/invitation"
 ACTOR: Final = "invitation"
-KNOWN: Final = (TOKEN_PERSON,)
 
 
 def joining_routes(services: Services) -> list[Any]:
@@ -43,7 +42,7 @@ def joining_routes(services: Services) -> list[Any]:
         form: Form = await form_of(request)
         code = form.text("code")
         try:
-            name = await links.whose(code, KNOWN)
+            name = await links.whose(code)
         except Unauthenticated:
             # The code is not written down: it may be one of somebody else's.
             await services.refusals.note(ACTOR)
@@ -51,7 +50,7 @@ def joining_routes(services: Services) -> list[Any]:
         try:
             password = checked_password(Secret(form.raw("password")))
             async with services.deeds.doing(name, "person.joined", "", after={"person": name}):
-                session_id = await links.redeem(code, password, KNOWN)
+                session_id = await links.redeem(code, password)
         except RequestInvalid as error:
             return page({error.parameter or "code": error.message}, 400)
         except Unauthenticated:

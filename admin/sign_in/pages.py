@@ -15,7 +15,6 @@ from admin.access import (
     COOKIE,
     PUBLIC,
     SIGNED_IN,
-    TOKEN_PERSON,
     csrf_of,
     recording,
     session_of,
@@ -33,6 +32,7 @@ from admin.sign_in.protection import came_encrypted
 from admin.sign_in.token_sessions import TokenSessions
 from gateway.clock import Clock
 from gateway.errors import Unauthenticated
+from gateway.oversight.access import TOKEN_PERSON
 from gateway.secrets.secret import Secret
 from gateway.store.identity.group_grants import GroupGrants
 from gateway.store.identity.people import PeopleStore, Proved

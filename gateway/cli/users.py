@@ -15,6 +15,7 @@ from gateway.cli.options import Refused, asynchronous, config_option, read_secre
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.oversight.access import EVERYWHERE, ROLE_PERMISSIONS, ROLES, Grant, Role
+from gateway.store.identity.invitations import Invitations
 from gateway.store.identity.people import PeopleStore
 
 
@@ -79,9 +80,12 @@ async def grant(config_file: Path, name: str, role: Role, organisation: str) -> 
     """Give a role; it holds with the next request."""
     async with opened_people(config_file) as store:
         await store.grant(name, Grant(role, organisation))
-    if organisation != EVERYWHERE:
-        async with opened_database(load_settings(config_file)) as database:
+    async with opened_database(load_settings(config_file)) as database:
+        if organisation != EVERYWHERE:
             await say_if_nobodys(database, f"org:{organisation}", "role reaches")
+        if await Invitations(database, SystemClock()).shut([name]):
+            said = f"no password, and no link that lets them in: `gatewright users password {name}`"
+            click.echo(f"gatewright: {name} has {said}", err=True)
     click.echo(f"{name}: {role} in {organisation}")
 
 

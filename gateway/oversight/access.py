@@ -146,6 +146,15 @@ class Person(Struct, frozen=True):
         )
 
 
+TOKEN_PERSON = Person(
+    TOKENS_NAME,
+    "Admin token",
+    frozenset({Grant("platform_admin", EVERYWHERE), Grant("security_admin", EVERYWHERE)}),
+    of_token=True,
+)
+"""Whoever has the token of the settings: the first to sign in, before there are people."""
+
+
 def allows(person: Person, permission: Permission, organisation: str | None = None) -> bool:
     """Whether a person may do this in an organisation; without one, everywhere.
 

@@ -9,7 +9,7 @@ people are needed: until a person, or the operator at the machine, lets them in 
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -20,18 +20,21 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.actors import OF_MACHINE
 from gateway.clock import Clock
 from gateway.errors import Forbidden, RequestInvalid, Unauthenticated
-from gateway.oversight.access import NAMES_OF_PARTS, Person, may_grant
+from gateway.oversight.access import NAMES_OF_PARTS, TOKEN_PERSON, Person, may_grant
 from gateway.secrets.passwords import hash_password
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database
-from gateway.store.identity.person_rows import person_in
+from gateway.store.identity.person_rows import people_in, person_in
 from gateway.store.identity.sessions import new_session
 from gateway.store.schema.tables import admin_sessions, invitations, people
 
 
 GOOD_FOR_S: Final = 72 * 3600.0
 CODE_BYTES: Final = 32
-REFUSAL: Final = "this link is not good any more: it was used, replaced or withdrawn, or it is old"
+REFUSAL: Final = (
+    "this link is not good any more: it was used, replaced or withdrawn, it is old, or you were "
+    "given a role since that its maker may not give"
+)
 BEYOND: Final = "You cannot let somebody in who may do what you may not do yourself."
 
 
@@ -52,13 +55,19 @@ class Invitations:
         self._clock = clock
 
     async def pending(self) -> dict[str, Invitation]:
-        """Those that are good by their time, by the name of their person."""
+        """Those that would let their person in now, by the name of that person."""
         columns = invitations.c
         query = select(columns.person, columns.made_by, columns.made_us, columns.until_us)
         query = query.where(columns.until_us > self._clock.utc_us())
         async with self._database.reading() as connection:
-            rows = (await connection.execute(query)).all()
-        return {row[0]: Invitation(*row) for row in rows}
+            found = [Invitation(*row) for row in (await connection.execute(query)).all()]
+            names = {name for each in found for name in (each.person, each.made_by)}
+            known = await people_in(connection, sorted(names))
+        return {
+            each.person: each
+            for each in found
+            if each.person in known and _may_let_in(_maker(each.made_by, known), known[each.person])
+        }
 
     async def shut(self, names: Sequence[str]) -> frozenset[str]:
         """Who of them has no way to sign in: no password, no provider that vouches, no link."""
@@ -93,15 +102,12 @@ class Invitations:
         async with self._database.writing() as connection:
             await connection.execute(delete(invitations).where(invitations.c.person == name))
 
-    async def whose(self, code: str, known: Sequence[Person] = ()) -> str:
-        """Whom a code lets in; raises Unauthenticated, for every reason with the same words.
-
-        `known` are people who are not kept in the database.
-        """
+    async def whose(self, code: str) -> str:
+        """Whom a code lets in; raises Unauthenticated, for every reason with the same words."""
         async with self._database.reading() as connection:
-            return (await self._whose(connection, code, known))[0]
+            return (await self._whose(connection, code))[0]
 
-    async def redeem(self, code: str, password: Secret[str], known: Sequence[Person] = ()) -> str:
+    async def redeem(self, code: str, password: Secret[str]) -> str:
         """Set the password of whom the code lets in, and sign them in; the id is told once.
 
         Their other sessions and links end. It is one transaction: whoever disables them, or sets
@@ -112,13 +118,13 @@ class Invitations:
             RequestInvalid: the password is too short.
         """
         # Before the hashing, which costs: nobody makes us do it without a code.
-        name = await self.whose(code, known)
+        name = await self.whose(code)
         hashed = await asyncio.to_thread(hash_password, password)
         session_id = secrets.token_urlsafe(CODE_BYTES)
         async with self._database.writing() as connection:
             # Locked before the link, in the order of whoever disables them.
             await connection.execute(_locked(name))
-            _, of_token = await self._whose(connection, code, known)
+            _, of_token = await self._whose(connection, code)
             # Whoever deletes it has it: of two who are as fast, one finds nothing.
             gone = delete(invitations).where(invitations.c.digest == _digest(code))
             if not (await connection.execute(gone)).rowcount:
@@ -131,9 +137,7 @@ class Invitations:
             await connection.execute(admin_sessions.insert(), begun)
         return session_id
 
-    async def _whose(
-        self, connection: AsyncConnection, code: str, known: Sequence[Person]
-    ) -> tuple[str, bool]:
+    async def _whose(self, connection: AsyncConnection, code: str) -> tuple[str, bool]:
         """Whom a code lets in, and whether whoever holds the admin token may have followed it."""
         query = select(invitations).where(
             invitations.c.digest == _digest(code), invitations.c.until_us > self._clock.utc_us()
@@ -141,10 +145,7 @@ class Invitations:
         row = (await connection.execute(query)).mappings().one_or_none()
         if row is None:
             raise Unauthenticated(REFUSAL)
-        made_by = str(row["made_by"])
-        maker = next((each for each in known if each.name == made_by), None)
-        if maker is None and not made_by.startswith(OF_MACHINE):
-            maker = await person_in(connection, made_by) or Person(made_by)
+        maker = _maker(str(row["made_by"]), await people_in(connection, [row["made_by"]]))
         try:
             await _require_open(connection, row["person"], maker)
         except (RequestInvalid, Forbidden):
@@ -167,10 +168,21 @@ async def _require_open(connection: AsyncConnection, name: str, maker: Person | 
     if row.subject is not None:
         reason = "This person signs in through the OpenID provider: there is no password to choose."
         raise RequestInvalid(reason, parameter="name")
-    if maker is not None and (
-        maker.is_disabled or not all(may_grant(maker, grant) for grant in person.grants)
-    ):
+    if not _may_let_in(maker, person):
         raise Forbidden(BEYOND)
+
+
+def _maker(name: str, found: Mapping[str, Person]) -> Person | None:
+    """Who made a link; None is the operator."""
+    if name == TOKEN_PERSON.name:
+        return TOKEN_PERSON
+    return None if name.startswith(OF_MACHINE) else found.get(name, Person(name))
+
+
+def _may_let_in(maker: Person | None, person: Person) -> bool:
+    if maker is None:
+        return True
+    return not maker.is_disabled and all(may_grant(maker, grant) for grant in person.grants)
 
 
 def _digest(code: str) -> bytes:

@@ -49,9 +49,15 @@ def grants_in(rows: Sequence[RowMapping]) -> dict[str, Given]:
 
 async def person_in(connection: AsyncConnection, name: str) -> Person | None:
     """Somebody by their name, as a transaction sees them."""
-    query = select(people).where(people.c.name == name)
-    row = (await connection.execute(query)).mappings().one_or_none()
-    return None if row is None else person_of(row, await grants_of(connection, [name]))
+    return (await people_in(connection, [name])).get(name)
+
+
+async def people_in(connection: AsyncConnection, names: Sequence[str]) -> dict[str, Person]:
+    """Those of them that there are, by their names, as a transaction sees them."""
+    query = select(people).where(people.c.name.in_(names))
+    rows = (await connection.execute(query)).mappings().all()
+    given = await grants_of(connection, [row["name"] for row in rows])
+    return {row["name"]: person_of(row, given) for row in rows}
 
 
 def person_of(row: RowMapping, given: dict[str, Given]) -> Person:

@@ -106,6 +106,32 @@ async def test_a_link_ends_when_it_is_withdrawn_replaced_too_old_or_its_person_d
 
 
 @ON_BOTH
+async def test_a_link_that_a_role_shut_is_called_none_and_said_how_they_are_let_in(
+    listener: Listener, admin: Browser
+) -> None:
+    code = await _invited(admin, role="viewer", organisation="acme")
+    grant = Grant("approver", "acme")
+    async with listener.database() as database:
+        await PeopleStore(database, listener.clock).grant("newt", grant)
+    pages = [(await admin.send("GET", path))[1] for path in ("/person/newt", "/people")]
+    assert "no link that leads to one. You cannot make one" in pages[0]
+    assert "gatewright users password newt" in pages[0]
+    assert ("Withdraw the link" in pages[0], "has a link" in pages[1]) == (False, False)
+    assert "no way to sign in" in pages[1]
+    form = {"code": code, "password": CHOSEN}
+    async with browsing(listener) as theirs:
+        answer, page = await theirs.send("POST", "/invitation", form)
+        assert (answer.status, "given a role since that its maker may not give" in page) == (
+            400,
+            True,
+        )
+        async with listener.database() as database:
+            await PeopleStore(database, listener.clock).revoke("newt", grant)
+        assert "the link is good for" in (await admin.send("GET", "/person/newt"))[1]
+        assert (await theirs.send("POST", "/invitation", form))[0].status == 303
+
+
+@ON_BOTH
 async def test_who_is_enabled_again_needs_another_link(listener: Listener, admin: Browser) -> None:
     codes = [await _invited(admin, "newt"), await _invited(admin, "olm")]
     _, page = await admin.send("GET", "/person/newt/disable")
