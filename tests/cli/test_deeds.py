@@ -19,9 +19,15 @@ from gateway.__main__ import commands
 from gateway.audit.disk import Disk
 from gateway.audit.segments import LOCK_NAME
 from gateway.cli.deeds import RECORDING
+from gateway.cli.opening import opened_database
 from gateway.cli.users import opened_people
+from gateway.clock import SystemClock
+from gateway.configuration.reading import load_settings
+from gateway.oversight.access import TOKEN_PERSON
 from gateway.oversight.deeds import OPERATORS
 from gateway.secrets.secret import Secret
+from gateway.store.identity.invitations import Invitations
+from gateway.store.identity.people import PeopleStore
 from tests.cli.operator import Operator, subcommands
 
 
@@ -126,6 +132,27 @@ def test_a_role_that_somebody_holds_elsewhere_is_not_said_to_be_taken(
     assert nothing.errors == "gatewright: ann is not viewer in *; held: no role\n"
     assert elsewhere.errors == "gatewright: ann is not viewer in acme; held: viewer in *\n"
     assert taken.output == "ann: no longer viewer in *\n"
+
+
+def test_whom_a_role_keeps_from_signing_in_is_named_with_what_lets_them_in(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def invite(name: str) -> None:
+        async with opened_database(load_settings(operator.config_file)) as database:
+            people, clock = PeopleStore(database, SystemClock()), SystemClock()
+            await people.add(name)
+            await Invitations(database, clock).make(name, TOKEN_PERSON.name, TOKEN_PERSON)
+
+    for name in ("ann", "ben"):
+        asyncio.run(invite(name))
+    given = operator.config("users", "grant", "ben", "viewer")
+    shut = operator.config("users", "grant", "ann", "approver")
+    assert (given.status, given.errors, shut.status) == (0, "", 0)
+    said = "no password, and no link that lets them in: `gatewright users password ann`"
+    assert shut.errors == f"gatewright: ann has {said}\n"
+    monkeypatch.setattr("sys.stdin", io.StringIO(secrets.token_hex(20)))
+    operator.config("users", "password", "ann")
+    assert operator.config("users", "grant", "ann", "compliance").errors == ""
 
 
 def test_a_secret_and_a_password_are_on_record_without_their_value(
