@@ -23,6 +23,7 @@ from admin.asking import Asking
 from admin.cards import as_cards
 from admin.forms import as_sentence
 from admin.interrupted import back_to
+from admin.rail import Line, rail_of
 from admin.statics import Statics
 from gateway.audit.projecting.projector import ProjectionBroken
 from gateway.audit.proving.integrator import LogForked, TreeDamaged
@@ -88,6 +89,7 @@ CODES: Final = {
     503: "not_ready",
 }
 API: Final = "/api/"
+ORGANISATION_COOKIE: Final = "gatewright_organisation"
 
 
 @cache
@@ -161,6 +163,14 @@ def _bare(request: Asking, status: int) -> str:
     """The page whose address could not be read, without what follows its question mark."""
     is_query = status == INVALID and request.method in READING and bool(request.url.query)
     return quote(request.scope["path"]) if is_query else ""
+
+
+def _ways_on(request: Asking) -> list[Line]:
+    """The rooms that are open to who is signed in, of the organisation looked at last."""
+    session = session_in(request)
+    if session is None:
+        return []
+    return rail_of(session.person, request.cookies.get(ORGANISATION_COOKIE, ""), "")
 
 
 def _without_role(request: Asking) -> Person | None:
@@ -245,7 +255,7 @@ class Screens:
             said = {"person": alone, "csrf": csrf, "typed": _typed_in(request)}
             return self.page("no_role.html", status, **said)
         said = {"typed": _typed_in(request), "bare": _bare(request, status)}
-        return self.page("problem.html", status, problem=text, **said)
+        return self.page("problem.html", status, problem=text, rooms=_ways_on(request), **said)
 
     def _beside(self, status: int, text: str, *, sign_in: bool = False) -> Response[str]:
         """A line above what stands there, for a script that wanted a piece of a page.

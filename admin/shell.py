@@ -16,7 +16,7 @@ from admin.access import COOKIE, csrf_of, session_of
 from admin.asking import Asking
 from admin.preferences import Preferences, preferences_of
 from admin.rail import Line, places_of, rail_of
-from admin.screens import Screens
+from admin.screens import ORGANISATION_COOKIE, Screens
 from admin.sign_in.protection import came_encrypted
 from admin.undo import Undo, offered
 from gateway.actors import NOBODYS
@@ -25,7 +25,6 @@ from gateway.configuration.sections import CurrencySettings
 from gateway.oversight.access import EVERYWHERE, Permission, Person, allows
 
 
-ORGANISATION_COOKIE: Final = "gatewright_organisation"
 PEEK: Final = "peek"
 """The block that a list shows beside itself."""
 BETWEEN: Final = " · "

@@ -303,6 +303,23 @@ async def test_what_stands_around_a_page_is_asked_for_once(
     assert sum("FROM audit_checkpoints" in each for each in asked) == 1
 
 
+async def test_a_page_that_is_not_shown_leads_on_to_the_rooms_that_are_open(
+    listener: Listener, browser: Browser
+) -> None:
+    await listener.issue_key("assistant")
+    _, page = await browser.send("GET", "/o/acme/keys/nobodys")
+    assert 'aria-label="Rooms"' not in page
+    await seeding.person(listener, "vera", "viewer", "acme")
+    await browser.sign_in_as("vera", seeding.PASSWORD)
+    await browser.send("GET", "/o/acme/keys")
+    for path, status in (("/o/acme/keys/nobodys", 404), ("/system", 403)):
+        answer, page = await browser.send("GET", path)
+        ways = re.findall(r'<li><a href="([^"]*)">', page)
+        assert answer.status == status
+        assert ways[:3] == ["/", "/o/acme/traffic", "/o/acme/policies"], path
+        assert not {"/system", "/o/acme/compliance"} & {*ways}, path
+
+
 @pytest.mark.parametrize("width", [390, 820])
 async def test_on_a_narrow_window_every_room_and_every_screen_of_it_can_be_reached(
     listener: Listener, width: int

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from admin.access import COOKIE
 from admin.app import BODY_BYTES_MAX, build_application
-from admin.shell import ORGANISATION_COOKIE
+from admin.screens import ORGANISATION_COOKIE
 from admin.sign_in.pages import Brake
 from admin.sign_in.protection import ALWAYS_ENCRYPTED, SAFE_METHODS, SECURITY_HEADERS
 from admin.sign_in.token_sessions import TokenSessions
