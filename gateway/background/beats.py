@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from gateway.background.runs import LEASE_US, Place, Run, RunStore
+from gateway.background.runs import Place, Run, RunStore
 from gateway.background.under_way import SharedClock, UnderWay
 from gateway.continuing.kept_answers import KeptAnswer
 from gateway.continuing.threads import Threads
@@ -100,7 +100,7 @@ class Beats:
                 if not each.is_ending:
                     each.break_off(*((TAKEN_OVER,) if asked_us >= each.leased_until_us else ()))
                 continue
-            each.leased_until_us = asked_us + LEASE_US
+            each.leased_until_us = mine[place]
             if now_s - each.renewed_s >= RENEW_S:
                 each.renewed_s = now_s
                 self._rates.renew(each.half.passage.permit)

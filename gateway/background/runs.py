@@ -4,7 +4,7 @@ Its row stands as long as it is under way. Whoever ends it takes the row away an
 one change, so that an answer ends once: whole, failed, cancelled or deleted, whoever comes first.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Literal, Protocol
 
 from msgspec import Struct
@@ -80,8 +80,8 @@ class RunStore(Protocol):
         """None where it is under way no more."""
         ...
 
-    async def keep(self, holder: str) -> Collection[Place]:
-        """Say that a holder is alive; what it still has, of what nobody deleted."""
+    async def keep(self, holder: str) -> Mapping[Place, int]:
+        """Say that a holder is alive; until when it has what it has, of what nobody deleted."""
         ...
 
     async def end(

@@ -4,7 +4,7 @@ Both hang on the row of the answer, and go with it by whomever: who deletes, era
 answer need not know of them. Events are sealed like answers.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -23,6 +23,7 @@ from sqlalchemy import (
     func,
     not_,
     select,
+    tuple_,
     update,
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -149,21 +150,19 @@ class DatabaseRuns:
             row = (await connection.execute(query)).mappings().one_or_none()
         return None if row is None else _run_of(row)
 
-    async def keep(self, holder: str) -> Collection[Place]:
-        mine = _RUN.holder == holder
-        # One that a hold hid is dropped by whoever finds it lapsed, if its maker could not.
-        longer = update(background_runs).where(mine, _is_shown())
+    async def keep(self, holder: str) -> Mapping[Place, int]:
+        mine, place = _RUN.holder == holder, [*owner_columns(background_runs), _RUN.id]
+        # One that a hold hid is dropped by whoever finds it lapsed, if its maker could not. One
+        # that somebody else changes has another beat for it: who waited for several, while they
+        # go with their answers, would wait for whoever waits for it.
+        free = select(*place).where(mine, _is_shown()).with_for_update(skip_locked=True)
+        longer = update(background_runs).where(tuple_(*place).in_(free))
         longer = longer.values(leased_until_us=self._clock.utc_us() + LEASE_US)
-        shown = and_(*same_owner(background_runs, kept_answers), kept_answers.c.id == _RUN.id)
-        query = (
-            select(*owner_columns(background_runs), _RUN.id)
-            .join(kept_answers, shown)
-            .where(mine, kept_answers.c.expires_us > 0)
-        )
+        query = select(*place, _RUN.leased_until_us).where(mine, _is_shown())
         async with self._database.writing() as connection:
             await connection.execute(longer)
             rows = (await connection.execute(query)).mappings().all()
-        return {(owner_of(row), row["id"]) for row in rows}
+        return {(owner_of(row), row["id"]): row["leased_until_us"] for row in rows}
 
     async def end(
         self, answer: KeptAnswer, items: Collection[str] = (), *, holder: str = ""

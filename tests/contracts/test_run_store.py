@@ -94,7 +94,7 @@ async def test_only_its_holder_ends_it_while_it_is_alive(world: World) -> None:
     assert await world.runs.lapsed() == []
     world.clock.advance(LEASE_US / 1e6 + 1)
     assert [each.place for each in await world.runs.lapsed()] == [run.place]
-    assert await world.runs.keep(run.holder) == {run.place}
+    assert await world.runs.keep(run.holder) == {run.place: world.clock.utc_us() + LEASE_US}
     assert not await world.runs.end_lapsed(done, run), "its holder has come back"
     assert await world.runs.end(done, ["msg_1"], holder=run.holder)
     assert await world.said("a") == b'"done"'
@@ -124,7 +124,7 @@ async def test_what_is_deleted_under_a_hold_is_not_written_any_more(world: World
     assert await world.runs.find(run.place) is None
     assert not await world.runs.start(run), "nothing is sent for it any more"
     world.clock.advance(LEASE_US / 1e6 + 1)
-    assert await world.runs.keep(run.holder) == set()
+    assert await world.runs.keep(run.holder) == {}
     assert [each.place for each in await world.runs.lapsed()] == [run.place], "its place is freed"
     assert not await world.runs.end(world.answer("a", b'"done"'), holder=run.holder)
     kept = await world.answers.content(PROJECT, "a")
@@ -220,6 +220,31 @@ async def test_who_makes_an_answer_and_who_deletes_it_never_wait_for_each_other(
         await _until_waiting(database, 2)
     assert all(await asyncio.gather(made, gone))
     assert await world.count(kept_answers) == 0
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("order", ["ab", "ba"])
+@pytest.mark.parametrize("first", ["a", "b"])
+async def test_a_beat_and_who_deletes_several_never_wait_for_each_other(
+    postgres_world: World, order: str, first: str
+) -> None:
+    """Whichever of them the other one reaches first, and in whatever order they lie there."""
+    world, database = postgres_world, postgres_world.database
+    runs = [world.run(name) for name in order]
+    for run in runs:
+        assert await world.runs.begin(world.answer(run.answer_id), run, 9)
+    assert await world.runs.start(runs[0])
+    until = await world.runs.keep(runs[0].holder)
+    world.clock.advance(1)
+    async with database.writing() as connection:
+        its = background_runs.c.id == first
+        await connection.execute(update(background_runs).where(its).values(state="queued"))
+        gone = asyncio.create_task(world.answers.forget_beyond(PROJECT, 1))
+        await _until_waiting(database, 1)
+        kept = await world.runs.keep(runs[0].holder)
+        assert kept[PROJECT, first] == until[PROJECT, first], "nothing is said that is not so"
+    assert await gone == 2
+    assert await world.runs.keep(runs[0].holder) == {}
 
 
 async def _until_waiting(database: Database, count: int) -> None:
