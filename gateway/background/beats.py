@@ -119,21 +119,21 @@ class Beats:
     async def _end_left(
         self, run: Run, error: GatewrightError, end: Callable[[KeptAnswer], Awaitable[bool]]
     ) -> None:
-        """Say that an answer has failed which nobody makes any more."""
+        """Say that an answer has failed which nobody makes any more, and end its turn."""
         try:
             kept = await self._threads.find_kept(*run.place)
         except (KeyClosed, ContentDamaged):
             # Nobody can read it, and whoever reads it is told so.
             await self._store.abandon(run)
-            return
-        if kept is None:
-            await self._store.drop(run)
-            return
-        response = failed(kept.response, error)
-        if not await end(structs.replace(kept, response=response)):
-            return
-        self._metrics.count_background("failed")
-        self._log.warning(Event.BACKGROUND_LEFT, request_id=run.request_id, worker=run.worker)
+        else:
+            if kept is None:
+                await self._store.drop(run)
+            elif await end(structs.replace(kept, response=failed(kept.response, error))):
+                self._metrics.count_background("failed")
+                request_id = run.request_id
+                self._log.warning(Event.BACKGROUND_LEFT, request_id=request_id, worker=run.worker)
+            elif await self._store.find(run.place) is not None:
+                return  # Its holder has come back.
         if run.conversation_id:
             await self._threads.conversations.end_turn(
                 run.project, run.conversation_id, run.request_id

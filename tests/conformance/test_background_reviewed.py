@@ -1,14 +1,22 @@
 """Answers of the background: of killed workers, long ones, and while the database is away."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import openai
 import pytest
+from openai.types.responses import EasyInputMessageParam
+from sqlalchemy import Executable, Table, func, insert, select, update
 
 from gateway.errors import Unavailable
+from gateway.store.background_runs import background_runs
+from gateway.store.engine import open_database
+from gateway.store.kept_answers import kept_answers
+from gateway.store.schema.custody import audit_holds, erasure_attempts, erasure_cases
 from tests.conformance.test_background import SAID, client, over
-from tests.conformance.test_background_elsewhere import Clients, clients, workers
+from tests.conformance.test_background_elsewhere import Clients, clients, lapse, workers
+from tests.contracts.test_run_store import any_value
 from tests.running_gateway import (
     CLAUDE_TARGET,
     ENGINE_TARGET,
@@ -22,6 +30,7 @@ from tests.upstreams import Answer
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
 __all__ = ["client", "clients", "workers"]
+ITEM: EasyInputMessageParam = {"type": "message", "role": "user", "content": "Next"}
 
 
 @pytest.mark.parametrize("ends", ["cancel", "delete"])
@@ -50,6 +59,61 @@ async def test_a_turn_of_a_killed_worker_is_over_when_its_answer_is_taken_away(
         await (there.responses.cancel if ends == "cancel" else there.responses.delete)(made.id)
         await there.responses.create(model=ENGINE_TARGET, input="Next", conversation=talk.id)
     assert len((await there.conversations.items.list(talk.id)).data) == 2
+
+
+@pytest.mark.parametrize("gone", ["erased", "damaged", "held"])
+async def test_a_turn_of_a_killed_worker_is_over_whatever_has_become_of_its_answer(
+    workers: tuple[RunningGateway, RunningGateway],
+    clients: Clients,
+    upstreams: Upstreams,
+    monkeypatch: pytest.MonkeyPatch,
+    gone: str,
+) -> None:
+    one, other = workers
+    here, there = clients
+    talk = await here.conversations.create()
+    upstreams.openai.answer_once(Answer(hold=asyncio.Event()))
+    made = await here.responses.create(
+        model=GPT_TARGET, input="x", conversation=talk.id, background=True
+    )
+    await upstreams.openai.called()
+
+    async def silent(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as changed:
+        changed.setattr(one.plane._apart.runner._beats, "beat", silent)
+        its = kept_answers.c.id == made.id
+        case = {"id": "case-1", "organisation": "acme", "subject": ""}
+        begun = {"case_id": "case-1", "begun_us": 2**60, "found": "{}"}
+        hold = {"organisation": "acme", "released_by": ""}
+        changes: dict[str, list[Executable]] = {
+            "erased": [_insert(erasure_cases, case), _insert(erasure_attempts, begun)],
+            "damaged": [update(kept_answers).where(its).values(sealed=b"x" * 64)],
+            "held": [
+                _insert(audit_holds, hold),
+                update(kept_answers).where(its).values(expires_us=0),
+            ],
+        }
+        database = open_database(one.settings.database_url)
+        async with database.writing() as connection:
+            for change in changes[gone]:
+                await connection.execute(change)
+        await lapse(other, made.id)
+        is_over = False
+        while not is_over:
+            with suppress(openai.ConflictError):
+                await there.conversations.items.create(talk.id, items=[ITEM])
+                is_over = True
+            await asyncio.sleep(0.05)
+        query = select(func.count()).select_from(background_runs)
+        async with database.reading() as connection:
+            assert (await connection.execute(query)).scalar_one() == 0
+        await database.close()
+
+
+def _insert(table: Table, values: dict[str, object]) -> Executable:
+    return insert(table).values({column.name: any_value(column) for column in table.c} | values)
 
 
 async def test_one_that_repeats_long_instructions_is_followed_to_its_end(
