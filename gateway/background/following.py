@@ -4,9 +4,10 @@ All of it from what is kept, so that any worker can say it, whoever makes the an
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from typing import Final
+from weakref import WeakSet
 
 from msgspec import structs
 
@@ -55,7 +56,8 @@ class Followers:
         self._runner = runner
         self._clock = clock
         self._ping_every_s = ping_every_s
-        self._following = 0
+        self._following: WeakSet[AsyncGenerator[bytes]] = WeakSet()
+        """What was given to a caller, also before anything was read from it."""
 
     async def read(self, principal: Principal, answer_id: str) -> bytes:
         """An answer as it is now; raises ResponseUnknown."""
@@ -127,9 +129,11 @@ class Followers:
             raise _unfollowed("It was not made with `stream`, or its events are gone; read it")
         if first[0].first_sequence > after + 1:
             raise _unfollowed("Its first events are gone; read it whole")
-        if self._following >= FOLLOWERS_MAX:
+        if sum(each.ag_frame is not None for each in self._following) >= FOLLOWERS_MAX:
             raise Unavailable("Too many callers follow answers here.", retry_after_s=1.0)
-        return self._counted(place, after)
+        events = self._events(place, after)
+        self._following.add(events)
+        return events
 
     async def relay(self, place: Place, write: Write, direct: Direct) -> bool:
         """Write all of an answer's events to whoever asked for it; leaving cancels nothing."""
@@ -138,15 +142,7 @@ class Followers:
             await write(piece)
         return True
 
-    async def _counted(self, place: Place, after: int) -> AsyncIterator[bytes]:
-        self._following += 1
-        try:
-            async for piece in self._events(place, after):
-                yield piece
-        finally:
-            self._following -= 1
-
-    async def _events(self, place: Place, after: int) -> AsyncIterator[bytes]:
+    async def _events(self, place: Place, after: int) -> AsyncGenerator[bytes]:
         """Events as they are kept, with pings where nothing comes, and then the end."""
         last, heard_s = after, self._clock.monotonic_s()
         while True:

@@ -9,6 +9,7 @@ import pytest
 from openai.types.responses import EasyInputMessageParam
 from sqlalchemy import Executable, Table, func, insert, select, update
 
+from gateway.background import following
 from gateway.errors import Unavailable
 from gateway.store.background_runs import background_runs
 from gateway.store.engine import open_database
@@ -216,3 +217,30 @@ async def test_one_whose_end_nobody_could_be_told_has_failed_and_is_there(
     assert (await over(client, other.id)).status == "completed"
     # Its turn is over.
     await client.responses.create(model=ENGINE_TARGET, input="Next", conversation=talk.id)
+
+
+async def test_who_follows_is_counted_before_he_hears_anything(
+    client: openai.AsyncOpenAI,
+    gateway: RunningGateway,
+    shared_key: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Callers who come at once are not all let in before the first of them hears something."""
+    monkeypatch.setattr(following, "FOLLOWERS_MAX", 2)
+    stream: Any = await client.responses.create(
+        model=ENGINE_TARGET, input="x", background=True, stream=True
+    )
+    answer_id = [event async for event in stream][-1].response.id
+    followers = gateway.plane._apart.followers
+    keys = gateway.plane.snapshots.current().keys
+    principal = keys.records[shared_key.split("_")[2]].principal
+    one, other = [await followers.follow(principal, answer_id, -1) for _ in range(2)]
+    with pytest.raises(openai.InternalServerError, match="Too many callers"):
+        await client.responses.retrieve(answer_id, stream=True)
+    assert [piece async for piece in one]
+    more = await followers.follow(principal, answer_id, -1)
+    with pytest.raises(Unavailable):
+        await followers.follow(principal, answer_id, -1)
+    del other, more
+    again: Any = await client.responses.retrieve(answer_id, stream=True)
+    assert [event async for event in again][-1].response.id == answer_id
