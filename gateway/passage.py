@@ -105,6 +105,8 @@ class Passage(Struct, frozen=True):
     """The end user as a keyed digest; empty where the request names none."""
     output: OutputScan | None = None
     """Where policy says to scan the answer; afterwards it knows what that contained."""
+    ruled_again: str = ""
+    """By which policy once more, as its digest, after it had waited; empty where it had not."""
 
     @property
     def sent(self) -> ChatRequest:

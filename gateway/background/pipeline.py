@@ -7,6 +7,7 @@ comes as a stream in any case: nothing ends one that is long while it arrives.
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -23,15 +24,26 @@ from gateway.passage import Arrival, Passage
 from gateway.pipeline import Pipeline, StreamedAnswer, WholeAnswer
 from gateway.projects import project_of
 from gateway.relay import Relay
+from gateway.rollout.versions import Governing
 from gateway.routing import planning
 from gateway.routing.planning import Ruling
 from gateway.snapshot import Snapshot
 from gateway.types import ChatRequest, Principal
+from policies.program import PolicyDocument
 
 
 SETTLED_S = 60.0
 """How much longer its money is set aside than an answer may take: its end is written by then."""
 _KEY_OVER = "The key that asked for this answer is not valid any more."
+
+
+class Governed(NamedTuple):
+    """What holds for a key at one moment."""
+
+    snapshot: Snapshot
+    principal: Principal
+    governing: Governing
+    document: PolicyDocument
 
 
 class BackgroundIntake(Intake):
@@ -56,20 +68,23 @@ class BackgroundIntake(Intake):
             ruling = structs.replace(ruling, plan=plan)
         return arrival, ruling
 
-    async def rule_again(self, passage: Passage, snapshot: Snapshot) -> Passage:
-        """A passage that has waited, as it may be sent by what holds now; its record stays.
-
-        Raises:
-            Unauthenticated: its key is not valid any more.
-            GatewrightError: nobody may be asked it, or not as it was let through.
-        """
+    def governed_now(self, passage: Passage, snapshot: Snapshot) -> Governed:
+        """What holds for one that has waited; raises Unauthenticated where its key is over."""
         key = snapshot.keys.live(passage.principal.key_id, self.clock.utc_us())
         if key is None:
             raise Unauthenticated(_KEY_OVER)
-        principal, request, then = key.principal, passage.request, passage.ruling
+        governing = snapshot.policies.governing(key.principal)
+        return Governed(snapshot, key.principal, governing, governing.document_for(key.principal))
+
+    async def rule_again(self, passage: Passage, by: Governed) -> Passage:
+        """A passage that has waited, as it may be sent by what holds now; its intent stays.
+
+        Raises:
+            GatewrightError: nobody may be asked it, or not as it was let through.
+        """
+        snapshot, principal, governing, governed = by
+        request, then = passage.request, passage.ruling
         arrival = structs.replace(passage.arrival, snapshot=snapshot)
-        governing = snapshot.policies.governing(principal)
-        governed = governing.document_for(principal)
         planning.check_model(request, snapshot.board, governed, principal.models)
         reads = governing.facts_read(governed)
         inspection = at_least(
@@ -100,7 +115,7 @@ class BackgroundPipeline(Pipeline):
         """`current` gives what holds at this moment."""
         intake = BackgroundIntake(stages, runner)
         super().__init__(stages, intake)
-        self._rule_again, self._current = intake.rule_again, current
+        self._waited, self._current = intake, current
         self._runner = runner
         self._followers = followers
 
@@ -167,9 +182,12 @@ class BackgroundPipeline(Pipeline):
         await relay.run(write)
         return whole[0]
 
-    async def rule_again(self, passage: Passage) -> Passage:
+    async def rule_again(self, half: "_Half") -> None:
         """See `under_way.SecondHalf.rule_again`."""
-        return await self._rule_again(passage, self._current())
+        by = self._waited.governed_now(half.passage, self._current())
+        # Its outcome says which policy was asked, whatever that says.
+        half.passage = structs.replace(half.passage, ruled_again=by.document.digest)
+        half.passage = await self._waited.rule_again(half.passage, by)
 
     async def never_begun(self, passage: Passage, error: BaseException) -> None:
         """See `under_way.SecondHalf.never_begun`."""
@@ -188,7 +206,7 @@ class _Half:
         self.passage = passage
 
     async def rule_again(self) -> None:
-        self.passage = await self._pipeline.rule_again(self.passage)
+        await self._pipeline.rule_again(self)
 
     async def answer(
         self, deadline_s: float, write: Write, check_lease: Callable[[], None]

@@ -190,6 +190,8 @@ def _detail(passage: Passage, target: Target | None, ending: Ending) -> dict[str
         detail["sent"] = "blackened" if is_redacted else "surrogates"
     if target and target.digest:
         detail["model_digest"] = target.digest
+    if passage.ruled_again:
+        detail["ruled_again"] = passage.ruled_again
     if ending.counted:
         detail["counted"] = ending.counted
     if ending.stop_reason:

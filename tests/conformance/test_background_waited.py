@@ -112,6 +112,9 @@ async def test_what_policy_has_closed_since_is_not_sent(
     assert not upstreams.openai.calls
     *_, outcome = [each for each in await queue.gateway.records() if each.stage == "outcome"]
     assert (outcome.status, outcome.error, outcome.attempts) == ("failed", code, ())
+    live = queue.gateway.plane.snapshots.policies.levels[INSTALLATION].live
+    assert live is not None
+    assert outcome.detail["ruled_again"] == live.digest != outcome.policy_digest
 
 
 async def test_it_goes_only_where_it_might_go_before_and_may_go_now(
@@ -139,6 +142,9 @@ async def test_what_policy_leaves_as_it_was_is_sent_as_it_was(
     queue.hold.set()
     assert (await over(queue.client, answer_id)).output_text == SAID
     assert len(upstreams.anthropic.calls) == 1
+    first, *_, outcome = [each for each in await queue.gateway.records() if each.stage == "outcome"]
+    assert "ruled_again" not in first.detail, "it had not waited"
+    assert outcome.detail["ruled_again"] == outcome.policy_digest
 
 
 @pytest.mark.parametrize("change", ["retired", "narrowed", "revoked"])

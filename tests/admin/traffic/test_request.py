@@ -181,6 +181,20 @@ async def test_the_page_says_what_a_request_cost_beyond_its_reservation(
     assert "more than was reserved" not in pages[2]
 
 
+async def test_what_waited_says_by_which_policy_it_was_ruled_again(
+    world: World, browser: Browser
+) -> None:
+    by, then = "5" * 64, "6" * 64
+    ids = await world.write(
+        Asked(1, outcome={"policy_digest": then, "detail": {"ruled_again": by}}),
+        Asked(2, outcome={"policy_digest": by, "detail": {"ruled_again": by}}),
+        Asked(3),
+    )
+    pages = [(await browser.send("GET", f"{LIST}/{each}"))[1] for each in ids]
+    assert [page.count("ruled again, by policy <code>555555555555<") for page in pages] == [1, 1, 0]
+    assert ["another one than when" in page for page in pages] == [True, False, False]
+
+
 async def test_the_parts_of_a_cost_are_at_the_prices_in_force(
     world: World, browser: Browser
 ) -> None:
