@@ -6,7 +6,7 @@ All of it from what is kept, so that any worker can say it, whoever makes the an
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 from weakref import WeakSet
 
 from msgspec import structs
@@ -56,7 +56,7 @@ class Followers:
         self._runner = runner
         self._clock = clock
         self._ping_every_s = ping_every_s
-        self._following: WeakSet[AsyncGenerator[bytes]] = WeakSet()
+        self._following: WeakSet[Any] = WeakSet()
         """What was given to a caller, also before anything was read from it."""
 
     async def read(self, principal: Principal, answer_id: str) -> bytes:

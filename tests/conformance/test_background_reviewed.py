@@ -1,6 +1,7 @@
 """Answers of the background: of killed workers, long ones, and while the database is away."""
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -113,8 +114,8 @@ async def test_a_turn_of_a_killed_worker_is_over_whatever_has_become_of_its_answ
         await database.close()
 
 
-def _insert(table: Table, values: dict[str, object]) -> Executable:
-    return insert(table).values({column.name: any_value(column) for column in table.c} | values)
+def _insert(table: Table, values: Mapping[str, object]) -> Executable:
+    return insert(table).values({column.name: any_value(column) for column in table.c} | {**values})
 
 
 async def test_one_that_repeats_long_instructions_is_followed_to_its_end(
