@@ -55,6 +55,7 @@ from gateway.rollout.trials import Trials
 from gateway.rollout.versions import PolicySet
 from gateway.secrets.credentials import all_peppers, master_key
 from gateway.snapshot import SnapshotKeeper
+from gateway.store.database_clock import DatabaseClock
 from gateway.store.engine import open_database
 from gateway.store.evidence.integration import Integration
 from gateway.store.identity.keys import KeyStore
@@ -127,14 +128,16 @@ class DataPlane:
         self._rotation = self._make_rotation()
         self._inspector = make_inspector(settings, clock)
         self._calibration = Calibration(count_input_tokens)
-        self._threads = make_threads(settings, self._database, clock)
+        self._shared = DatabaseClock(self._database, clock)
+        self._threads = make_threads(settings, self._database, clock, self._shared)
         self._presence = self._make_presence()
         self._board = Board(self._prober, self.snapshots, self._health, self._policies)
         self._following = self._make_following()
         seen = (self.snapshots, self._health, self._audit, self._integration, self._ledger)
-        pools = pools_among(self._providers)
         self.metrics.registry.register(
-            Standing(Seen(*seen, self._rotation, clock, self._erasures, pools))
+            Standing(
+                Seen(*seen, self._rotation, clock, self._erasures, pools_among(self._providers))
+            )
         )
         self._upkeep = Upkeep(self._duties())
 
@@ -327,7 +330,8 @@ class DataPlane:
 
     @cached_property
     def _apart(self) -> Apart:
-        parts = (self._settings, self._database, self._clock, self._threads)
+        clocks = (self._clock, self._shared)
+        parts = (self._settings, self._database, clocks, self._threads)
         return make_apart(*parts, self._rates, metrics=self.metrics)
 
     @cached_property

@@ -25,19 +25,19 @@ class Apart(NamedTuple):
 def make_apart(
     settings: Settings,
     database: Database,
-    clock: Clock,
+    clocks: tuple[Clock, DatabaseClock],
     threads: Threads,
     rates: Rates,
     *,
     metrics: Metrics,
 ) -> Apart:
-    """One worker's share of them, kept in the database."""
-    shared = DatabaseClock(database, clock)
+    """One worker's share of them, kept in the database, whose clock is the second one."""
+    clock, shared = clocks
     store = DatabaseRuns(database, master_key(settings), shared)
     runner = Runner(
         store,
         threads,
-        clocks=(clock, shared),
+        clocks=clocks,
         settings=settings.responses,
         rates=rates,
         metrics=metrics,

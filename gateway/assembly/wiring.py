@@ -242,11 +242,11 @@ def provider_config(
     )
 
 
-def make_threads(settings: Settings, database: Database, clock: Clock) -> Threads:
-    """What callers may continue, kept in the database."""
+def make_threads(settings: Settings, database: Database, clock: Clock, shared: Clock) -> Threads:
+    """What callers may continue, kept in the database; turns end by the clock that is `shared`."""
     master, limits = master_key(settings), settings.limits
     kept = DatabaseConversations(database, master)
-    conversations = Conversations(kept, clock, settings.responses, limits)
+    conversations = Conversations(kept, shared, settings.responses, limits)
     answers = DatabaseAnswers(database, master)
     return Threads(answers, clock, settings.responses, limits, conversations)
 

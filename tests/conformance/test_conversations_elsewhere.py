@@ -2,12 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import openai
 import pytest
 
+from gateway.app import DataPlane
+from gateway.clock import HOUR_US, SystemClock
 from gateway.store.identity.keys import Place
+from tests import running_gateway
 from tests.conformance.test_batches import ended, line, make, results
 from tests.conformance.test_conversations import FACT, SAID, texts
 from tests.running_gateway import (
@@ -18,10 +22,12 @@ from tests.running_gateway import (
     RunningGateway,
     Upstreams,
 )
+from tests.upstreams import Answer
 
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
+DEADLINE = "[inspection]\ndeadline_s = 5.0\n"
 MORE = """
 [inspection]
 deadline_s = 5.0
@@ -99,10 +105,9 @@ async def test_a_line_of_a_batch_goes_on_with_none(
 async def workers(
     tmp_path: Path, database_url: str, upstreams: Upstreams
 ) -> AsyncIterator[Workers]:
-    more = "[inspection]\ndeadline_s = 5.0\n"
     async with (
-        RunningGateway(tmp_path, database_url, upstreams, more=more) as one,
-        RunningGateway(tmp_path, database_url, upstreams, more=more, worker="w1") as other,
+        RunningGateway(tmp_path, database_url, upstreams, more=DEADLINE) as one,
+        RunningGateway(tmp_path, database_url, upstreams, more=DEADLINE, worker="w1") as other,
     ):
         yield one, other
 
@@ -140,3 +145,37 @@ async def test_turns_at_two_workers_come_one_after_the_other_and_none_is_lost(
         await there.conversations.delete(talk.id)
         with pytest.raises(openai.NotFoundError):
             await here.conversations.retrieve(talk.id)
+
+
+class Behind(SystemClock):
+    """An hour behind, which is longer than any turn lasts."""
+
+    def utc_us(self) -> int:
+        return super().utc_us() - HOUR_US
+
+
+async def test_a_turn_is_one_for_a_worker_whose_clock_is_behind(
+    tmp_path: Path, database_url: str, upstreams: Upstreams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with RunningGateway(tmp_path, database_url, upstreams, more=DEADLINE) as one:
+        key = await one.issue_key()
+        with monkeypatch.context() as changed:
+            changed.setattr(running_gateway, "DataPlane", partial(DataPlane, clock=Behind()))
+            late = RunningGateway(tmp_path, database_url, upstreams, more=DEADLINE, worker="w1")
+            await late.__aenter__()
+        async with (
+            openai.AsyncOpenAI(base_url=f"{one.url}/v1", api_key=key, max_retries=0) as here,
+            openai.AsyncOpenAI(base_url=f"{late.url}/v1", api_key=key, max_retries=0) as there,
+        ):
+            talk, hold = await here.conversations.create(), asyncio.Event()
+            upstreams.engine.answer_once(Answer(hold=hold))
+            turn = asyncio.create_task(
+                there.responses.create(model=ENGINE_TARGET, input="x", conversation=talk.id)
+            )
+            await upstreams.engine.called()
+            with pytest.raises(openai.ConflictError):
+                await here.responses.create(model=CLAUDE_TARGET, input="y", conversation=talk.id)
+            hold.set()
+            await turn
+            assert len(await texts(here, talk.id)) == 2
+        await late.__aexit__(None, None, None)
