@@ -20,7 +20,7 @@ from gateway.telemetry import Event, logger
 
 
 LOOK_S: Final = 5.0
-"""How often it is looked for answers that nobody makes any more."""
+"""How often it is looked for answers that nobody makes any more, while there are none."""
 RENEW_S: Final = 60.0
 """How often limits that workers share hear that a request is still under way."""
 EVENTS_KEPT_S: Final = 900.0
@@ -80,8 +80,9 @@ class Beats:
             await self._keep(under_way, beginning, unwritten)
         now_s = self._shared.monotonic_s()
         if now_s >= self._look_s:
-            self._look_s = now_s + LOOK_S
-            await self._look()
+            # Some at once: between them beats say that this worker is alive.
+            has_found = await self._look()
+            self._look_s = now_s if has_found else now_s + LOOK_S
 
     async def _keep(
         self,
@@ -109,12 +110,15 @@ class Beats:
             # It was refused to its caller: whether it had been written was not known then.
             await self._threads.discard(*place)
 
-    async def _look(self) -> None:
-        for run in await self._store.lapsed():
+    async def _look(self) -> bool:
+        """Whether there were any."""
+        lapsed = await self._store.lapsed()
+        for run in lapsed:
             await self._end_left(
                 run, WorkerStopped(_LOST), partial(self._store.end_lapsed, run=run)
             )
         await self._store.forget_events(self._shared.utc_us() - self._events_last_us)
+        return bool(lapsed)
 
     async def _end_left(
         self, run: Run, error: GatewrightError, end: Callable[[KeptAnswer], Awaitable[bool]]

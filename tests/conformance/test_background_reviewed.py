@@ -11,7 +11,10 @@ from openai.types.responses import EasyInputMessageParam
 from sqlalchemy import Executable, Table, func, insert, select, update
 
 from gateway.background import following
+from gateway.background.runs import Run
+from gateway.continuing.kept_answers import KeptAnswer
 from gateway.errors import Unavailable
+from gateway.projects import Project
 from gateway.store.background_runs import background_runs
 from gateway.store.engine import open_database
 from gateway.store.kept_answers import kept_answers
@@ -245,3 +248,28 @@ async def test_who_follows_is_counted_before_he_hears_anything(
     del other, more
     again: Any = await client.responses.retrieve(answer_id, stream=True)
     assert [event async for event in again][-1].response.id == answer_id
+
+
+async def test_all_that_a_killed_worker_leaves_has_failed_at_one_beat_after_the_other(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many they are: no look at all of them is so long that beats would wait for it."""
+    runner, project = gateway.plane._apart.runner, Project("acme", "research", "assistant")
+    monkeypatch.setattr("gateway.background.beats.LOOK_S", 10**6)
+    queued = b'{"id":"r","object":"response","status":"queued","background":true,"output":[]}'
+    for number in range(45):
+        name = f"resp_{number}"
+        answer = KeptAnswer(name, project, "key1", "", "S0", 1, 2**60, b"[]", queued)
+        run = Run(project, name, f"req_{number}", "gone", "gone.1")
+        assert await gateway.does(runner._store.begin(answer, run, 99))
+    database = open_database(gateway.settings.database_url)
+    async with database.writing() as connection:
+        await connection.execute(update(background_runs).values(leased_until_us=0))
+    runner._beats._look_s = 0.0
+    query = select(func.count()).select_from(background_runs)
+    while (await database.peek(query))[0][0]:
+        await asyncio.sleep(0.05)
+    await database.close()
+    kept = await gateway.does(runner._threads.find_kept(project, "resp_44"))
+    assert kept is not None
+    assert b'"status":"failed"' in kept.response
