@@ -24,7 +24,9 @@ def functions_by_place() -> dict[Place, list[FunctionType]]:
     gc.unfreeze()  # what is frozen is not listed
     found = defaultdict(list)
     for each in gc.get_objects():
-        if isinstance(each, FunctionType):
+        # Not `isinstance`: an object may answer by whatever `__class__` of its own (torch has one
+        # that warns).
+        if type(each) is FunctionType:
             found[place_of(each.__code__)].append(each)
     gc.freeze()  # nor copied by a fork
     return found
