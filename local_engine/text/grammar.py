@@ -6,6 +6,7 @@ still be expensive: size and depth are bounded here, the parser's own limits bou
 
 import json
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,8 @@ _VALUES = frozenset({"const", "enum", "default", "examples", "example"})
 _BY_NAME = frozenset(
     {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
 )
+_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_ROUNDED, _MOST = 1 << 53, (1 << 63) - 1
 
 
 class GrammarRefused(ValueError):
@@ -114,31 +117,78 @@ def grammar_of_schema(schema: dict[str, Any]) -> str:
         raise GrammarRefused(f"the schema is nested deeper than {MAX_SCHEMA_DEPTH} levels")
     # Spaces as json.dumps writes them: a model cannot fill its length with line breaks.
     spacing: Any = {"whitespace_flexible": False}
-    known = json.dumps(_without_foreign_formats(schema))
+    known = json.dumps(_as_kept_to(schema))
     return _bounded(LLMatcher.grammar_from_json_schema(known, spacing))
 
 
-def _without_foreign_formats(value: Any) -> Any:
-    """A schema, or several, without the formats that JSON Schema does not define.
+def _as_kept_to(value: Any) -> Any:
+    """A schema, or several, as the parser keeps to it; raises `GrammarRefused` where it would not.
 
-    They say nothing about the text by its own words: `password` and `binary` of pydantic, `int32`
-    of OpenAPI. Those that it defines stay, and are kept to or refused.
+    Formats that JSON Schema does not define say nothing about the text by its own words: `password`
+    and `binary` of pydantic, `int32` of OpenAPI. Those that it defines stay, and are kept to or
+    refused.
     """
     if isinstance(value, list):
-        return [_without_foreign_formats(each) for each in value]
+        return [_as_kept_to(each) for each in value]
     if not isinstance(value, dict):
         return value
+    _check_numbers(value)
     found: dict[str, Any] = {}
-    for key, inner in value.items():
+    for key, inner in _with_open_ends_moved(value).items():
         if key == "format" and isinstance(inner, str) and inner not in _FORMATS:
             continue
         if key in _VALUES:
             found[key] = inner
         elif key in _BY_NAME and isinstance(inner, dict):
-            found[key] = {name: _without_foreign_formats(each) for name, each in inner.items()}
+            found[key] = {name: _as_kept_to(each) for name, each in inner.items()}
         else:
-            found[key] = _without_foreign_formats(inner)
+            found[key] = _as_kept_to(inner)
     return found
+
+
+def _check_numbers(schema: dict[str, Any]) -> None:
+    """Refuse whole numbers that the parser would round, for its numbers are floats."""
+    for key in ("const", "enum", *_BOUNDS):
+        for number in _whole_numbers_in(schema.get(key)):
+            # What 64 bits hold at most is no bound: no number that is written is beyond it.
+            is_open = key == "maximum" and number >= _MOST
+            if abs(number) >= _ROUNDED and not is_open:
+                raise GrammarRefused(f"{key} has a number that would be rounded: {number}")
+
+
+def _whole_numbers_in(value: Any) -> Iterator[int]:
+    level = [value]
+    while level:
+        each = level.pop()
+        if isinstance(each, list | dict):
+            level += each.values() if isinstance(each, dict) else each
+        elif isinstance(each, int):
+            yield each
+
+
+def _with_open_ends_moved(schema: dict[str, Any]) -> dict[str, Any]:
+    """The same, but for a range between a whole number that it excludes and the next one.
+
+    The parser takes that number in where it has no point: 0 is no number above 0 and up to 0.5 (as
+    of llguidance 1.9). So such a range begins a millionth of itself later.
+    """
+    above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+    least = max(filter(_is_number, (above, schema.get("minimum"))), default=None)
+    most = min(filter(_is_number, (below, schema.get("maximum"))), default=None)
+    if least is None or most is None or not least < most:
+        return schema
+    moved, step = dict(schema), (most - least) / 1_000_000
+    if least == above and above % 1 == 0 and most < above + 1:
+        del moved["exclusiveMinimum"]
+        moved["minimum"] = above + step
+    if most == below and below % 1 == 0 and least > below - 1:
+        del moved["exclusiveMaximum"]
+        moved["maximum"] = below - step
+    return moved
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def grammar_of_json_object() -> str:

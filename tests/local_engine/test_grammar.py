@@ -147,6 +147,52 @@ def test_a_format_that_json_schema_defines_is_kept_to_or_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    ("low", "high"),
+    [
+        ((">", 0), ("<=", 0.5)),
+        ((">", 10), ("<", 10.25)),
+        ((">=", -0.5), ("<", 0)),
+        ((">", 1), ("<", 2)),
+    ],
+)
+def test_a_range_between_two_whole_numbers_has_neither(
+    low: tuple[str, float], high: tuple[str, float]
+) -> None:
+    words = {">": "exclusiveMinimum", ">=": "minimum", "<": "exclusiveMaximum", "<=": "maximum"}
+    schema = {"type": "number", **{words[sign]: bound for sign, bound in (low, high)}}
+    ended = [found for seed in range(30) if (found := written(grammar_of_schema(schema), seed))]
+    assert ended
+    # Of the numbers between two whole ones none is whole.
+    assert not [found for found in ended if float(found).is_integer()]
+    assert not [found for found in ended if not low[1] <= float(found) <= high[1]]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"const": 2**60 + 1},
+        {"enum": ["none", {"ids": [-(2**60) - 1]}]},
+        {"type": "integer", "minimum": 10**20, "maximum": 10**20 + 3},
+        {"type": "integer", "exclusiveMinimum": 2**53},
+        {"$defs": {"Id": {"maximum": 2**53 + 1}}, "properties": {"id": {"$ref": "#/$defs/Id"}}},
+    ],
+)
+def test_a_number_that_the_parser_would_round_is_refused(schema: dict[str, object]) -> None:
+    with pytest.raises(GrammarRefused, match="would be rounded"):
+        grammar_of_schema(schema)
+
+
+def test_the_largest_whole_numbers_of_languages_are_taken_as_bounds() -> None:
+    for low, high in ((0, 2**63 - 1), (0, 2**64 - 1), (1 - 2**53, 2**53 - 1)):
+        schema = {"type": "integer", "minimum": low, "maximum": high}
+        found = written(grammar_of_schema(schema), 1)
+        assert found is not None
+        assert low <= int(found) <= high
+    properties = {"const": {"type": "boolean"}, "minimum": {"default": 2**60 + 1}}
+    COMPILER.compile(grammar_of_schema({"type": "object", "properties": properties}))
+
+
+@pytest.mark.parametrize(
     ("grammar", "why"),
     [
         (grammar_of_schema({"type": "string", "pattern": "^(?!a)b$"}), "look-ahead"),
