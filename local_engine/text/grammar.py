@@ -118,7 +118,11 @@ def grammar_of_schema(schema: dict[str, Any]) -> str:
     # Spaces as json.dumps writes them: a model cannot fill its length with line breaks.
     spacing: Any = {"whitespace_flexible": False}
     known = json.dumps(_as_kept_to(schema))
-    return _bounded(LLMatcher.grammar_from_json_schema(known, spacing))
+    try:
+        grammar = LLMatcher.grammar_from_json_schema(known, spacing)
+    except ValueError as error:  # It has a number that no float is as large as.
+        raise GrammarRefused(f"the schema cannot be read: {error}") from error
+    return _bounded(grammar)
 
 
 def _as_kept_to(value: Any) -> Any:
@@ -153,7 +157,9 @@ def _check_numbers(schema: dict[str, Any]) -> None:
             # What 64 bits hold at most is no bound: no number that is written is beyond it.
             is_open = key == "maximum" and number >= _MOST
             if abs(number) >= _ROUNDED and not is_open:
-                raise GrammarRefused(f"{key} has a number that would be rounded: {number}")
+                raise GrammarRefused(
+                    f"{key} has a number that would be rounded: {str(number)[:40]}"
+                )
 
 
 def _whole_numbers_in(value: Any) -> Iterator[int]:
@@ -172,23 +178,20 @@ def _with_open_ends_moved(schema: dict[str, Any]) -> dict[str, Any]:
     The parser takes that number in where it has no point: 0 is no number above 0 and up to 0.5 (as
     of llguidance 1.9). So such a range begins a millionth of itself later.
     """
-    above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
-    least = max(filter(_is_number, (above, schema.get("minimum"))), default=None)
-    most = min(filter(_is_number, (below, schema.get("maximum"))), default=None)
-    if least is None or most is None or not least < most:
+    given = {key: schema[key] for key in _BOUNDS if type(schema.get(key)) in {int, float}}
+    lows = [given[key] for key in ("minimum", "exclusiveMinimum") if key in given]
+    highs = [given[key] for key in ("maximum", "exclusiveMaximum") if key in given]
+    if not lows or not highs or not max(lows) < min(highs) < max(lows) + 1:
         return schema
+    least, most = max(lows), min(highs)
     moved, step = dict(schema), (most - least) / 1_000_000
-    if least == above and above % 1 == 0 and most < above + 1:
+    if least == given.get("exclusiveMinimum") and least % 1 == 0:
         del moved["exclusiveMinimum"]
-        moved["minimum"] = above + step
-    if most == below and below % 1 == 0 and least > below - 1:
+        moved["minimum"] = least + step
+    if most == given.get("exclusiveMaximum") and most % 1 == 0:
         del moved["exclusiveMaximum"]
-        moved["maximum"] = below - step
+        moved["maximum"] = most - step
     return moved
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def grammar_of_json_object() -> str:

@@ -182,6 +182,12 @@ def test_a_number_that_the_parser_would_round_is_refused(schema: dict[str, objec
         grammar_of_schema(schema)
 
 
+@pytest.mark.parametrize("schema", [{"maximum": 10**400, "minimum": 0.5}, {"default": 10**400}])
+def test_a_number_that_no_float_holds_is_refused(schema: dict[str, object]) -> None:
+    with pytest.raises(GrammarRefused, match="cannot be read: number out of range"):
+        grammar_of_schema(schema)
+
+
 def test_the_largest_whole_numbers_of_languages_are_taken_as_bounds() -> None:
     for low, high in ((0, 2**63 - 1), (0, 2**64 - 1), (1 - 2**53, 2**53 - 1)):
         schema = {"type": "integer", "minimum": low, "maximum": high}
