@@ -1,6 +1,6 @@
 """Whole chat completions, both ways."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -79,7 +79,7 @@ def decode_reply(raw: bytes) -> Completion:
         stop_reason=stop_reason if stop_sequence is None else "stop_sequence",
         stop_sequence=stop_sequence,
         usage=usage_of(wire.usage, wire.service_tier) or _estimated(wire),
-        thinking=tuple(_thoughts(thought, message.tool_calls or (), calls)),
+        thinking=_thoughts(thought, message.tool_calls or (), calls) if thought or calls else (),
         refusal=message.refusal or "",
         is_unexplained=not is_explained,
     )
@@ -87,13 +87,16 @@ def decode_reply(raw: bytes) -> Completion:
 
 def _thoughts(
     thought: str, given: Sequence[ReplyToolCall], calls: Sequence[ToolCall]
-) -> Iterator[Delta]:
-    if thought:
-        yield Delta("thinking", thought)
+) -> tuple[Delta, ...]:
+    """What was thought, and the seals of calls."""
+    said = [Delta("thinking", thought)] if thought else []
     if any(call.extra_content for call in given) and len(given) == len(calls):
-        for call, read in zip(given, calls, strict=True):
-            if (seal := seal_of(call.extra_content, read.tool_id)) is not None:
-                yield seal
+        seals = (
+            seal_of(call.extra_content, read.tool_id)
+            for call, read in zip(given, calls, strict=True)
+        )
+        said.extend(seal for seal in seals if seal is not None)
+    return tuple(said)
 
 
 def check_finished(choices: Iterable[Ended], counted: Usage | None) -> bool:
