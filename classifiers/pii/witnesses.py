@@ -142,6 +142,10 @@ _SURELY_PLACE: Final = re.compile(
     r"|(?i:\b(?:street|road|lane|avenue|drive|boulevard|court|square|platz|weg|gasse|allee|rue|via"
     r"|calle|nagar|marg)\b|stra(?:\u00df|ss)e)"
 )
+_NO_PLACE: Final = re.compile(
+    r"(?:an?|any|each|every|no|one|our|some|the|this|that|which|your) [^0-9A-Z\u00c0-\u00de]*"
+    r"|[A-Za-z][0-9]"
+)
 _CODE_OF_TOWN: Final = re.compile(r"[0-9]{4,6}")
 _TOWN: Final = re.compile(r" [A-Z\u00c0-\u00de]\w{2,}")
 _COUNTED: Final = re.compile(
@@ -215,7 +219,11 @@ def _is_other_script(text: str) -> bool:
 
 
 def _is_place(said: str, before: str, after: str) -> bool:
-    """No stretch of code: not torn out of a word, not between marks, not of short words alone."""
+    """No stretch of code: not torn out of a word, not between marks, not of short words alone.
+
+    Nor a kind of road that no name and no number goes with ("a sovereign route"), nor a grade
+    ("S0").
+    """
     if _SURELY_PLACE.search(said) is not None:
         return True
     if _CODE_OF_TOWN.fullmatch(said) is not None and _TOWN.match(after) is not None:
@@ -227,6 +235,8 @@ def _is_place(said: str, before: str, after: str) -> bool:
     if said.isdigit() and _COUNTED.search(before) is not None:
         return False
     if _IS_TIME.fullmatch(said) is not None or _is_amount(said, before, after):
+        return False
+    if _NO_PLACE.fullmatch(said) is not None:
         return False
     words = [word for word in re.findall(r"\w+", said) if not is_everyday(word)]
     return any(len(word) > _SHORT_WORD or not word.islower() for word in words)

@@ -178,6 +178,13 @@ def test_a_number_alone_is_nobodys_address(text: str) -> None:
     assert "ADDRESS" not in labels(text)
 
 
+@pytest.mark.parametrize(
+    "text", ["What is a sovereign route?", "? What is a sovereign route?", "What is S0?"]
+)
+def test_a_kind_of_road_and_a_grade_are_nobodys_address(text: str) -> None:
+    assert "ADDRESS" not in labels(text)
+
+
 def test_a_changed_artefact_is_refused(tmp_path: Path) -> None:
     directory = tmp_path / "artefact"
     shutil.copytree(tagger.ARTEFACT_DIRECTORY, directory)
