@@ -13,12 +13,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import pytest
 from sqlalchemy.engine import make_url
 
 from tests.free_ports import free_port
 
 
-PGBOUNCER: Final = shutil.which("pgbouncer")
+_PROGRAM = shutil.which("pgbouncer")
+NEEDED: Final = pytest.mark.skipif(
+    not _PROGRAM and "GATEWRIGHT_TEST_SERVERS" not in os.environ, reason="no pgbouncer"
+)
 _CONFIG: Final = """
 [databases]
 * = host={host} port={port} user={user}{password}
@@ -62,13 +66,13 @@ class PgBouncer:
             config.write(settings)
 
     def start(self) -> None:
-        assert PGBOUNCER
+        assert _PROGRAM
         # It refuses to run as root; whose the server's socket is may reach it.
         owner = Path(self._socket).stat().st_uid if self._socket else 65534
         user = owner if os.geteuid() == 0 else None
         with self._file.open() as config:
             self._process = subprocess.Popen(
-                [PGBOUNCER, "-q", "/dev/stdin"], stdin=config, user=user, cwd="/"
+                [_PROGRAM, "-q", "/dev/stdin"], stdin=config, user=user, cwd="/"
             )
         while True:
             with suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):

@@ -1,7 +1,6 @@
 """Two workers behind a PgBouncer that restarts under load: requests go on, money and log add up."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -20,7 +19,7 @@ from tests.faults.test_database_faults import (
     question,
     until_numbered,
 )
-from tests.pgbouncer import PGBOUNCER, PgBouncer
+from tests.pgbouncer import NEEDED, PgBouncer
 from tests.running_gateway import RunningGateway, Upstreams
 
 
@@ -28,9 +27,7 @@ pytestmark = [
     pytest.mark.anyio,
     pytest.mark.postgres,
     pytest.mark.timeout(300),
-    pytest.mark.skipif(
-        not PGBOUNCER and "GATEWRIGHT_TEST_SERVERS" not in os.environ, reason="no pgbouncer"
-    ),
+    NEEDED,
 ]
 WORKERS = ("w0", "w1")
 LIMIT = 10**9
