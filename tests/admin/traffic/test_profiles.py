@@ -41,7 +41,8 @@ async def test_now_stands_beside_before_and_what_moved_is_said(
         assert said in page
     assert "Accept as normal" not in page
     _, overview = await browser.send("GET", "/")
-    assert f"Prompts of auto, acme: {SAID}; what calibration promises of it is not" in overview
+    told = f"Prompts of <bdi>auto</bdi>, acme: {SAID}; what calibration promises of it is not"
+    assert told in overview
 
 
 async def test_a_profile_is_drawn_over_four_weeks_with_its_table_behind(
