@@ -5,8 +5,8 @@ from typing import Final
 from gateway.actors import same_person
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission, Person, allows
-from gateway.store.custody.erasure_cases import ErasureCase
 from gateway.store.custody.orders import CustodyChanged
+from gateway.store.erasure.cases import ErasureCase
 from gateway.store.evidence.retirements import Retirement
 from gateway.store.identity.key_scopes import KeyProposal
 from gateway.store.money.price_proposals import PriceProposal

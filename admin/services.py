@@ -31,13 +31,12 @@ from gateway.oversight.homes import Homes, homes_of
 from gateway.pacing.upkeep import Duty, Upkeep
 from gateway.secrets.credentials import all_peppers, master_key
 from gateway.store.custody.custody_lists import CustodyLists
-from gateway.store.custody.erasure_cases import ErasureCases
-from gateway.store.custody.folder_erasures import FolderErasures
-from gateway.store.custody.folder_retention import FolderRetention
-from gateway.store.custody.kept_content import KeptContent
-from gateway.store.custody.late_arrivals import LateArrivals
 from gateway.store.custody.orders import Custody
 from gateway.store.engine import Database, open_database
+from gateway.store.erasure.cases import ErasureCases
+from gateway.store.erasure.folder_erasures import FolderErasures
+from gateway.store.erasure.kept_content import KeptContent
+from gateway.store.erasure.late_arrivals import LateArrivals
 from gateway.store.evidence.integration import Integration
 from gateway.store.evidence.numbered_places import require_what_was_numbered
 from gateway.store.evidence.packing import EvidencePacks
@@ -56,6 +55,7 @@ from gateway.store.money.rate_limits import RateLimitTable
 from gateway.store.money.spending import SpendingReader
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.policies.scheduler import Scheduler
+from gateway.store.retention.folder_retention import FolderRetention
 from gateway.store.schema.version import require_permitted_schema
 from gateway.store.sealing.right_keys import require_right_keys
 from gateway.store.sealing.spare_secrets import Retirement, SpareSecretTable

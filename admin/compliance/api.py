@@ -24,8 +24,8 @@ from gateway.clock import SECOND_US
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission, allows
 from gateway.store.custody.orders import Hold, Reveal
-from gateway.store.custody.retention_reports import FolderRetentionStanding
 from gateway.store.evidence.packing import EvidencePack
+from gateway.store.retention.reports import FolderRetentionStanding
 
 
 AT: Final = "/api/organisations/{organisation:str}/compliance"

@@ -23,13 +23,13 @@ from gateway.oversight.deeds import OPERATORS
 from gateway.rollout.versions import State
 from gateway.secrets.credentials import master_key
 from gateway.store.custody.incidents import Incident, IncidentStore, Running
-from gateway.store.custody.keeping import retention_of
 from gateway.store.custody.regimes import RegimeChoice, RegimeTable, checked
 from gateway.store.custody.reviews import ReviewStore
 from gateway.store.evidence.deliveries import Deliveries
 from gateway.store.evidence.sink import AuditQuery
 from gateway.store.money.price_proposals import PriceProposals
 from gateway.store.policies.documents import PolicyStore
+from gateway.store.retention.keeping import retention_of
 from gateway.store.sealing.sealed_secrets import SealedSecretTable
 from gateway.store.traffic.drifts import DriftTable
 

@@ -21,9 +21,9 @@ from admin.sign_in.pages import SEE_OTHER
 from gateway.actors import same_person
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission
-from gateway.store.custody.certificates import certified, told_of
-from gateway.store.custody.erasing import Consequences
-from gateway.store.custody.erasure_cases import ErasureCase
+from gateway.store.erasure.cases import ErasureCase
+from gateway.store.erasure.certificates import certified, told_of
+from gateway.store.erasure.erasing import Consequences
 
 
 AT: Final = "/o/{organisation:str}/compliance/erasures"

@@ -15,8 +15,8 @@ from admin.long_lists import list_of
 from admin.second_person import require_asker
 from admin.wrong_fields import taken_as
 from gateway.oversight.access import Permission
-from gateway.store.custody.erasing import Consequences
-from gateway.store.custody.erasure_cases import ErasureCase
+from gateway.store.erasure.cases import ErasureCase
+from gateway.store.erasure.erasing import Consequences
 from gateway.store.pages import Part
 
 

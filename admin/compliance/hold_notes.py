@@ -11,8 +11,8 @@ from msgspec import Struct, structs
 from admin.services import Services
 from gateway.oversight.deeds import OPERATORS
 from gateway.oversight.searching import parse
-from gateway.store.custody.erasure_cases import ErasureCases
 from gateway.store.custody.orders import Hold
+from gateway.store.erasure.cases import ErasureCases
 from gateway.store.traffic.conditions import Search, Source
 
 

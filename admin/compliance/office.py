@@ -26,22 +26,22 @@ from gateway.identity import Peppers
 from gateway.money.budgets import end_user_subject
 from gateway.oversight.access import Permission
 from gateway.secrets.credentials import all_peppers, master_key
-from gateway.store.custody.certificates import certified
 from gateway.store.custody.custody_lists import CustodyLists, RevealFigures
-from gateway.store.custody.erasing import Consequences, Erasures
-from gateway.store.custody.erasure_cases import ErasureCase
 from gateway.store.custody.incidents import IncidentStore
-from gateway.store.custody.keeping import Expired, content_keys, expired_of, retention_of
 from gateway.store.custody.orders import Custody, CustodyChanged, CustodyRefused, Hold, Reveal
-from gateway.store.custody.reaching import Reach
-from gateway.store.custody.retention_reports import FolderRetentionStanding, RetentionReports
 from gateway.store.custody.reveal_reports import RevealReport, RevealReports
 from gateway.store.custody.reviews import Review, ReviewStore
+from gateway.store.erasure.cases import ErasureCase
+from gateway.store.erasure.certificates import certified
+from gateway.store.erasure.erasing import Consequences, Erasures
+from gateway.store.erasure.outstanding import Reach
 from gateway.store.evidence.integration import Integration
 from gateway.store.evidence.packing import EvidencePack
 from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.sink import AuditQuery
 from gateway.store.pages import Part
+from gateway.store.retention.keeping import Expired, content_keys, expired_of, retention_of
+from gateway.store.retention.reports import FolderRetentionStanding, RetentionReports
 
 
 REVEALED_MAX: Final = 50

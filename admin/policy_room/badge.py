@@ -9,7 +9,7 @@ from admin.shell import Badge
 from gateway.actors import same_person
 from gateway.oversight.access import Permission, Person, allows
 from gateway.store.custody.custody_lists import CustodyLists
-from gateway.store.custody.erasure_cases import ErasureCases
+from gateway.store.erasure.cases import ErasureCases
 from gateway.store.evidence.retirements import Retirements
 from gateway.store.identity.key_scopes import KeyScopes
 from gateway.store.money.price_proposals import PriceProposals

@@ -32,10 +32,10 @@ from gateway.configuration.guarding import wider
 from gateway.oversight.access import Permission, Person, allows
 from gateway.oversight.key_scope import ScopeChange
 from gateway.store.custody.custody_lists import CustodyLists
-from gateway.store.custody.erasing import Consequences
-from gateway.store.custody.erasure_attempts import Attempt
-from gateway.store.custody.erasure_cases import ErasureCase
 from gateway.store.custody.orders import Custody, CustodyRefused, Hold, Reveal
+from gateway.store.erasure.attempts import Attempt
+from gateway.store.erasure.cases import ErasureCase
+from gateway.store.erasure.erasing import Consequences
 from gateway.store.evidence.retirements import Retirement
 from gateway.store.identity.key_scopes import KeyProposal
 from gateway.store.pages import START, Part

@@ -29,8 +29,8 @@ from gateway.providers.registry import (
 from gateway.secrets.credentials import master_key, provider_credential
 from gateway.secrets.secret import Secret
 from gateway.store.conversations import DatabaseConversations
-from gateway.store.custody.folder_erasures import FolderErasures
 from gateway.store.engine import Database
+from gateway.store.erasure.folder_erasures import FolderErasures
 from gateway.store.evidence.integration import Integration
 from gateway.store.evidence.second_device import DatabaseDevice
 from gateway.store.kept_answers import DatabaseAnswers

@@ -51,9 +51,9 @@ from gateway.store.batching.parked_lines import ParkedLineStore
 from gateway.store.batching.turns import BatchTurns
 from gateway.store.batching.unsent_lines import UnsentLines
 from gateway.store.batching.vendor_copies import VendorCopies
-from gateway.store.custody.kept_content import KeptContent
 from gateway.store.database_clock import DatabaseClock
 from gateway.store.engine import Database
+from gateway.store.erasure.kept_content import KeptContent
 from gateway.store.glance import Waiting
 from gateway.store.money.late_bookings import LateBookings
 from gateway.store.money.leased_ledger import LeasedLedger

@@ -24,7 +24,6 @@ from gateway.identity import Peppers
 from gateway.money.budgets import end_user_subject
 from gateway.oversight.deeds import OPERATORS
 from gateway.secrets.credentials import all_peppers, master_key
-from gateway.store.custody.folder_erasures import FolderErasures
 from gateway.store.custody.orders import (
     Custody,
     CustodyChanged,
@@ -33,6 +32,7 @@ from gateway.store.custody.orders import (
     is_known,
 )
 from gateway.store.engine import Database
+from gateway.store.erasure.folder_erasures import FolderErasures
 from gateway.store.evidence.integration import Integration
 from gateway.store.evidence.recovery import projector_for
 from gateway.store.evidence.second_rows import SecondContents

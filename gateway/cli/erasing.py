@@ -26,11 +26,11 @@ from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.secrets.credentials import master_key
 from gateway.store.batching.vendor_copies import VendorCopies
-from gateway.store.custody.certificates import certified, told_of
-from gateway.store.custody.erasing import Erasures
-from gateway.store.custody.erasure_cases import LAWS, ErasureCase, ErasureCaseReader
-from gateway.store.custody.erasure_reach import ErasureReach
-from gateway.store.custody.kept_holdings import Holdings
+from gateway.store.erasure.cases import LAWS, ErasureCase, ErasureCaseReader
+from gateway.store.erasure.certificates import certified, told_of
+from gateway.store.erasure.erasing import Erasures
+from gateway.store.erasure.kept_holdings import Holdings
+from gateway.store.erasure.reach import ErasureReach
 from gateway.store.evidence.integration import Integration
 
 

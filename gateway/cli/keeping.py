@@ -22,10 +22,10 @@ from gateway.cli.deeds import actor, opened_log, says_it_records
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
-from gateway.store.custody.keeping import Expired
-from gateway.store.custody.retaining import Retention, RetentionBusy
 from gateway.store.evidence.recovery import projector_for
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
+from gateway.store.retention.keeping import Expired
+from gateway.store.retention.retaining import Retention, RetentionBusy
 
 
 _UNSURE: Final = (

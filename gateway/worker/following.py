@@ -16,8 +16,8 @@ from gateway.dispatch.health import TargetHealth
 from gateway.identity import KeyTable, key_table
 from gateway.money.rates import Rates
 from gateway.snapshot import SnapshotKeeper
-from gateway.store.custody.erased_wholly import ErasedWholly
 from gateway.store.engine import Database
+from gateway.store.erasure.erased_wholly import ErasedWholly
 from gateway.store.identity.keys import KeyStore
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.rate_limits import RateLimitTable

@@ -15,7 +15,7 @@ from gateway.dispatch.health import TargetHealth
 from gateway.durations import family
 from gateway.pool.provider import PoolProvider
 from gateway.snapshot import SnapshotKeeper
-from gateway.store.custody.folder_erasures import FolderErasures
+from gateway.store.erasure.folder_erasures import FolderErasures
 from gateway.store.evidence.integration import Integration
 from gateway.store.money.leased_ledger import LeasedLedger
 

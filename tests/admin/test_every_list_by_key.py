@@ -10,11 +10,11 @@ from sqlalchemy import delete
 
 from gateway.audit.memory import MemoryAuditLog
 from gateway.store.custody.custody_lists import CustodyLists
-from gateway.store.custody.erasure_cases import ErasureCases
 from gateway.store.custody.incidents import IncidentStore, incidents
 from gateway.store.custody.orders import Custody
 from gateway.store.custody.reviews import ReviewStore
 from gateway.store.engine import Database
+from gateway.store.erasure.cases import ErasureCases
 from gateway.store.evidence.packing import EvidencePacks
 from gateway.store.evidence.retirements import Retirements, Shown
 from gateway.store.identity.key_scopes import KeyScopes

@@ -23,11 +23,11 @@ from gateway.clock import DAY_US
 from gateway.configuration.guarding import GuardRules
 from gateway.oversight.access import ROLES, Grant
 from gateway.oversight.workers import MemberReport
-from gateway.store.custody.erasure_cases import ErasureCase
 from gateway.store.custody.incidents import Incident, IncidentStore
 from gateway.store.custody.orders import Custody
 from gateway.store.custody.reviews import Review, ReviewStore, Signature
 from gateway.store.engine import Database
+from gateway.store.erasure.cases import ErasureCase
 from gateway.store.evidence.packing import EvidencePack, EvidencePacks
 from gateway.store.evidence.retirements import Retirements, Shown
 from gateway.store.evidence.sink import DatabaseAuditSink

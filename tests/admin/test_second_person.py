@@ -27,7 +27,7 @@ from gateway.oversight.access import (
     Role,
 )
 from gateway.oversight.key_scope import KeyScope
-from gateway.store.custody.erasure_cases import ErasureCase
+from gateway.store.erasure.cases import ErasureCase
 from gateway.store.evidence.retirements import Retirement, Shown
 from gateway.store.identity.key_scopes import KeyProposal
 from gateway.store.money.price_proposals import PriceProposal

@@ -15,11 +15,11 @@ from gateway.oversight.access import Grant
 from gateway.oversight.key_scope import KeyScope
 from gateway.projects import Project
 from gateway.secrets.secret import Secret
-from gateway.store.custody.erasure_cases import ErasureCases
 from gateway.store.custody.incidents import Incident, IncidentStore
 from gateway.store.custody.orders import Custody
 from gateway.store.custody.reviews import Review, ReviewStore
 from gateway.store.engine import Database
+from gateway.store.erasure.cases import ErasureCases
 from gateway.store.evidence.packing import EvidencePack, EvidencePacks
 from gateway.store.identity.key_scopes import KeyScopes
 from gateway.store.identity.people import PeopleStore

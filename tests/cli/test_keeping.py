@@ -17,11 +17,11 @@ from gateway.configuration.settings import Settings
 from gateway.identity import Peppers
 from gateway.money.budgets import end_user_subject
 from gateway.secrets.credentials import master_key, pepper
-from gateway.store.custody import keeping, retaining
 from gateway.store.custody.orders import Custody
-from gateway.store.custody.retaining import LOCK_NAME
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.integration import Integration
+from gateway.store.retention import keeping, retaining
+from gateway.store.retention.retaining import LOCK_NAME
 from gateway.store.schema.audit import audit_checkpoints
 from gateway.types import AuditRecord
 from tests.cli.operator import Operator

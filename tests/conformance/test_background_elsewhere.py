@@ -15,8 +15,8 @@ from gateway.identity import Peppers
 from gateway.money.budgets import end_user_subject
 from gateway.secrets.credentials import master_key, pepper
 from gateway.store.background_runs import background_events, background_runs
-from gateway.store.custody.kept_content import KeptContent
 from gateway.store.engine import open_database
+from gateway.store.erasure.kept_content import KeptContent
 from gateway.store.identity.keys import Place
 from tests.conformance.test_background import SAID, over, under_way
 from tests.conformance.test_batches import ended, line, make, results

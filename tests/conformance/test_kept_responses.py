@@ -15,8 +15,8 @@ from gateway.identity import Peppers
 from gateway.money.budgets import end_user_subject
 from gateway.projects import Project
 from gateway.secrets.credentials import master_key, pepper
-from gateway.store.custody.kept_content import KeptContent
 from gateway.store.engine import open_database
+from gateway.store.erasure.kept_content import KeptContent
 from gateway.store.identity.keys import Place
 from tests.faults.envelopes import Caller
 from tests.running_gateway import (

@@ -17,12 +17,12 @@ from gateway.cli.deeds import opened_log
 from gateway.cli.erasing import opened_erasures
 from gateway.clock import SystemClock
 from gateway.secrets.credentials import master_key
-from gateway.store.custody.certificates import certified
-from gateway.store.custody.erasure_cases import ErasureCase, ErasureCaseReader
-from gateway.store.custody.erasure_reach import ErasureReach
-from gateway.store.custody.folder_erasures import FolderErasures
-from gateway.store.custody.reaching import Reach
 from gateway.store.engine import open_database
+from gateway.store.erasure.cases import ErasureCase, ErasureCaseReader
+from gateway.store.erasure.certificates import certified
+from gateway.store.erasure.folder_erasures import FolderErasures
+from gateway.store.erasure.outstanding import Reach
+from gateway.store.erasure.reach import ErasureReach
 from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from tests.faults.envelopes import Caller, ask

@@ -23,9 +23,9 @@ from gateway.clock import StoppedClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.secrets.credentials import master_key
-from gateway.store.custody.erasing import Consequences, Erasures
 from gateway.store.custody.orders import Custody, CustodyRefused
 from gateway.store.engine import open_database
+from gateway.store.erasure.erasing import Consequences, Erasures
 from gateway.store.evidence.integration import Integration
 from gateway.store.evidence.sink import AuditQuery
 from tests.faults.syscall_victim import CODES, ROTATING

@@ -15,10 +15,10 @@ from gateway.cli.custody import opened_custody, subject_of
 from gateway.clock import SystemClock
 from gateway.providers.parcels.scripted import ParcelFaults
 from gateway.secrets.credentials import master_key
-from gateway.store.custody.certificates import certified
-from gateway.store.custody.erasing import Erasures
-from gateway.store.custody.erasure_cases import ErasureCase
-from gateway.store.custody.reaching import Reach
+from gateway.store.erasure.cases import ErasureCase
+from gateway.store.erasure.certificates import certified
+from gateway.store.erasure.erasing import Erasures
+from gateway.store.erasure.outstanding import Reach
 from gateway.store.evidence.integration import Integration
 from gateway.types import AuditRecord
 from tests.conformance.test_batches import ended, line, make, results

@@ -14,9 +14,9 @@ from gateway.audit.folder_mark import MARK_NAME
 from gateway.cli.custody import opened_custody
 from gateway.clock import SystemClock
 from gateway.errors import StartupRefused
-from gateway.store.custody import folder_erasures
-from gateway.store.custody.folder_reports import FolderReports
 from gateway.store.engine import open_database
+from gateway.store.erasure import folder_erasures
+from gateway.store.erasure.folder_reports import FolderReports
 from gateway.store.evidence import retiring
 from gateway.store.evidence.sink import DatabaseAuditSink
 from tests.faults.machines import (

@@ -14,7 +14,7 @@ import pytest
 from gateway.audit.content_keys.keys import KEYS_NAME
 from gateway.audit.content_keys.overwriting import left_over
 from gateway.cli.erasing import opened_erasures
-from gateway.store.custody import erasure_cases
+from gateway.store.erasure import cases
 from tests.faults.machines import Machines, agreed, completed, keys_of, stands, talk
 from tests.faults.restoring import types
 from tests.faults.served import KILLED, Served
@@ -22,17 +22,17 @@ from tests.faults.served import KILLED, Served
 
 pytestmark = [pytest.mark.anyio, pytest.mark.either, pytest.mark.timeout(300)]
 ERASURE, PUTTING = "gateway.audit.content_keys.erasure", "gateway.audit.content_keys.overwriting"
-REPORTS = "gateway.store.custody.folder_reports:FolderReports"
+REPORTS = "gateway.store.erasure.folder_reports:FolderReports"
 OF_KEYS = "only=lambda disk, path, *_: str(path).endswith('keys.{}')"
 STEPS = {
     "claimed": f"killed('{REPORTS}.may_go')",
-    "recorded": "killed('gateway.store.custody.folder_erasures:destroy_ids')",
+    "recorded": "killed('gateway.store.erasure.folder_erasures:destroy_ids')",
     "listed": f"killed('{ERASURE}:_remove', only=lambda folder, ids, *_: bool(ids))",
     "drafted": f"killed('{PUTTING}:_give_second_name')",
     "named": f"killed('gateway.audit.disk:Disk.replace', {OF_KEYS.format('draft')})",
     "replaced": f"killed('{PUTTING}:_overwrite')",
     "overwritten": f"killed('gateway.audit.disk:Disk.remove', {OF_KEYS.format('spent')})",
-    "destroyed": "killed('gateway.store.custody.folder_erasures:destroy_ids', after=True)",
+    "destroyed": "killed('gateway.store.erasure.folder_erasures:destroy_ids', after=True)",
     "checked": f"killed('{REPORTS}.done')",
     "reported": f"killed('{REPORTS}.done', after=True)",
 }
@@ -73,11 +73,11 @@ async def approves():
         await erasures.approve("os:anton", case, "as the ticket says")
 asyncio.run(approves())
 """
-CUSTODY = "gateway.store.custody"
+ERASURE = "gateway.store.erasure"
 APPROVALS = {
-    "noted": f"killed('{CUSTODY}.erasure_attempts:ErasureAttempts.note', after=True)",
-    "gone": f"killed('{CUSTODY}.erasing:destroy', after=True)",
-    "closed": f"killed('{CUSTODY}.erasure_cases:ErasureCases.close', after=True)",
+    "noted": f"killed('{ERASURE}.attempts:ErasureAttempts.note', after=True)",
+    "gone": f"killed('{ERASURE}.erasing:destroy', after=True)",
+    "closed": f"killed('{ERASURE}.cases:ErasureCases.close', after=True)",
 }
 APPROVED = list(APPROVALS) if EVERY_STEP else ["gone", "closed"]
 
@@ -97,7 +97,7 @@ async def test_an_agreement_that_is_killed_is_carried_on_and_certifies_both_halv
         )
         assert await approving.wait() == -signal.SIGKILL
         if step != "closed":
-            monkeypatch.setattr(erasure_cases, "CLAIM_US", 0)
+            monkeypatch.setattr(cases, "CLAIM_US", 0)
             async with opened_erasures(one.settings) as erasures:
                 case = await erasures.cases.found(case_id)
                 assert (case.state, len(await erasures.cases.attempts.of(case_id))) == ("open", 1)

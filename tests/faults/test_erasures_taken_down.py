@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 
 from gateway.cli.erasing import opened_erasures
-from gateway.store.custody.certificates import certified
+from gateway.store.erasure.certificates import certified
 from tests.faults.machines import Machines, agreed, completed, keys_of, stands, talk
 from tests.faults.restoring import types
 from tests.running_gateway import RunningGateway

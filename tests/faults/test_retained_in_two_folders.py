@@ -14,9 +14,9 @@ from gateway.audit.folder_mark import folder_mark
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import DAY_US, StoppedClock, SystemClock
 from gateway.secrets.credentials import master_key
-from gateway.store.custody.retention_reports import RetentionReports
 from gateway.store.engine import open_database
 from gateway.store.evidence.tree import DatabaseAuditTrees
+from gateway.store.retention.reports import RetentionReports
 from gateway.types import AuditRecord
 from tests.faults.envelopes import Caller, ask
 from tests.faults.restoring import types

@@ -15,7 +15,7 @@ from gateway.audit.content_keys.overwriting import left_over
 from gateway.identity import Peppers
 from gateway.money.budgets import end_user_subject
 from gateway.secrets.credentials import pepper
-from gateway.store.custody.retention_words import WORDS_NAME
+from gateway.store.retention.words import WORDS_NAME
 from tests.faults.machines import GONE, said
 from tests.faults.restoring import types
 from tests.faults.served import KILLED, Served
@@ -35,10 +35,10 @@ from tests.running_gateway import RunningGateway
 __all__ = ["machines"]
 pytestmark = [pytest.mark.anyio, pytest.mark.either, pytest.mark.timeout(300)]
 STEPS = {
-    "recorded": "killed('gateway.store.custody.retaining:destroy')",
+    "recorded": "killed('gateway.store.retention.retaining:destroy')",
     "listed": "killed('gateway.audit.content_keys.erasure:_rewrite')",
     "replaced": "killed('gateway.audit.content_keys.overwriting:_overwrite')",
-    "destroyed": "killed('gateway.store.custody.retaining:destroy', after=True)",
+    "destroyed": "killed('gateway.store.retention.retaining:destroy', after=True)",
 }
 EVERY_STEP = "GATEWRIGHT_FAULT_EVERY_STEP" in os.environ
 TRIED = list(STEPS) if EVERY_STEP else ["replaced"]

@@ -1,1 +1,1 @@
-"""Kept content and who may decide about it: holds, reveals, erasures, incidents, reviews."""
+"""Kept content and who may decide about it: holds, reveals, incidents, reviews."""

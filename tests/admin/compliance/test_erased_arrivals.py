@@ -18,9 +18,9 @@ from gateway.secrets.credentials import master_key
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.files import FileStore
 from gateway.store.batching.lines import LineStore
-from gateway.store.custody.kept_content import KeptContent
-from gateway.store.custody.late_arrivals import LateArrivals
 from gateway.store.engine import Database
+from gateway.store.erasure.kept_content import KeptContent
+from gateway.store.erasure.late_arrivals import LateArrivals
 from gateway.store.schema.custody import erasure_cases
 from tests.admin.compliance.archive import converse, person
 from tests.admin.compliance.test_erasures import asked, certificate, decided, opened

@@ -16,11 +16,11 @@ from gateway.continuing.kept_answers import KeptAnswer
 from gateway.oversight.access import Grant
 from gateway.projects import Project
 from gateway.secrets.credentials import master_key
-from gateway.store.custody import keeping
-from gateway.store.custody.erased_kept import Erased, add
+from gateway.store.erasure.erased_kept import Erased, add
 from gateway.store.evidence import second_rows
 from gateway.store.identity.people import PeopleStore
 from gateway.store.kept_answers import DatabaseAnswers
+from gateway.store.retention import keeping
 from gateway.store.schema.audit import audit_second_keys
 from tests.admin.chromium import come_true, window
 from tests.admin.compliance.archive import PASSWORD, SAID, converse, deeds, person

@@ -21,14 +21,14 @@ from gateway.projects import Project
 from gateway.secrets.credentials import master_key
 from gateway.store.batching.files import FileStore
 from gateway.store.batching.vendor_copies import VendorCopies
-from gateway.store.custody.erasing import Erasures
-from gateway.store.custody.erasure_cases import CLAIM_US, ErasureCases
-from gateway.store.custody.keeping import content_keys, destroy
-from gateway.store.custody.kept_content import KeptContent
-from gateway.store.custody.kept_holdings import Holding
 from gateway.store.custody.orders import CustodyRefused
+from gateway.store.erasure.cases import CLAIM_US, ErasureCases
+from gateway.store.erasure.erasing import Erasures
+from gateway.store.erasure.kept_content import KeptContent
+from gateway.store.erasure.kept_holdings import Holding
 from gateway.store.evidence.integration import Integration
 from gateway.store.kept_answers import DatabaseAnswers, kept_answers
+from gateway.store.retention.keeping import content_keys, destroy
 from gateway.store.schema.parcels import parcels
 from tests.admin.compliance.archive import SAID, converse, deeds, log_keys, person, subject
 from tests.admin.listener import Browser, Listener
@@ -404,7 +404,7 @@ async def test_an_erasure_that_was_killed_is_carried_on_and_certifies_all_its_ke
             listener.settings, erasures._database, "acme", subject(listener, "ann")
         )
         with monkeypatch.context() as patched:
-            patched.setattr("gateway.store.custody.erasing.destroy", killed)
+            patched.setattr("gateway.store.erasure.erasing.destroy", killed)
             patched.setattr(ErasureCases, "release", nothing)
             with pytest.raises(Killed):
                 await erasures.approve("dan", case, "as the ticket says")
@@ -573,7 +573,7 @@ async def test_content_whose_key_came_back_is_not_certified_because_its_segment_
         segment.unlink()
         segment.mkdir()
 
-    monkeypatch.setattr("gateway.store.custody.erasing.destroy", fails_silently)
+    monkeypatch.setattr("gateway.store.erasure.erasing.destroy", fails_silently)
     async with person(listener, "cora") as cora, person(listener, "dan") as dan:
         one = await opened(cora)
         assert await asked(cora, one) == 303

@@ -8,8 +8,8 @@ from sqlalchemy import insert
 
 from gateway.clock import DAY_US
 from gateway.secrets.credentials import master_key
-from gateway.store.custody.retention_reports import RetentionReport, RetentionReports
 from gateway.store.evidence.integration import Integration
+from gateway.store.retention.reports import RetentionReport, RetentionReports
 from gateway.store.schema.custody import audit_folders
 from tests.admin.compliance.archive import converse, person
 from tests.admin.listener import Listener

@@ -13,12 +13,12 @@ from gateway.clock import SECOND_US
 from gateway.dispatch.dispatcher import Answered
 from gateway.secrets.envelope import KEY_BYTES, MasterKey
 from gateway.secrets.secret import Secret
-from gateway.store.custody.erased_wholly import ErasedWholly
 from gateway.store.engine import Database
+from gateway.store.erasure.erased_wholly import ErasedWholly
 from gateway.store.schema.custody import erasure_cases
 from gateway.worker.following import ErasedAnswers
 from tests.gateway.caching.test_whose_answers import APART_S, USUAL, Installation, Shared
-from tests.gateway.store.custody.test_waiting_cases import plan
+from tests.gateway.store.erasure.test_waiting_cases import plan
 
 
 pytestmark = [pytest.mark.anyio, pytest.mark.either]

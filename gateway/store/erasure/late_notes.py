@@ -1,0 +1,117 @@
+"""What each attempt at late arrivals found, noted before any of it goes: no count is lost.
+
+It is noted by name, for whoever comes after a crash finds some of it again, and of the rest nobody
+could tell any more that it was there. Each thing counts once, whoever of them destroyed it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Self
+
+import msgspec
+from msgspec import Struct, structs
+from sqlalchemy import delete, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.store.engine import Database
+from gateway.store.erasure.attempts import Attempt, ErasureAttempts
+from gateway.store.erasure.kept_holdings import Holding, Holdings
+from gateway.store.schema.custody import erasure_attempts
+
+
+_A = erasure_attempts.c
+_ALL: Final = 0
+"""Begun before any attempt: what all of them found that are over."""
+COUNTED: Final = ("batches", "lines", "files", "file_lines")
+
+
+class Arrived(Struct, frozen=True):
+    """Things by name."""
+
+    lines: Mapping[str, frozenset[int]] = {}
+    """Of each batch that loses any, or goes as a whole, those that were kept with it."""
+    files: Mapping[str, int] = {}
+    """How many lines of each were to go; 0 where it goes as a whole."""
+
+    @classmethod
+    def of(cls, found: Holding, there: Mapping[str, frozenset[int]]) -> Self:
+        """`there` are the lines that are kept with their batch still."""
+        return cls(there, {file.file_id: len(numbers) for file, numbers in found.files})
+
+    def joined(self, other: Self) -> Self:
+        """What either has. A file counts by its most: its lines move when somebody's go."""
+        lines = {
+            name: self.lines.get(name, frozenset()) | other.lines.get(name, frozenset())
+            for name in [*self.lines, *other.lines]
+        }
+        files = {
+            name: max(self.files.get(name, 0), other.files.get(name, 0))
+            for name in [*self.files, *other.files]
+        }
+        return type(self)(lines, files)
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """As a certificate has them."""
+        lines, file_lines = sum(map(len, self.lines.values())), sum(self.files.values())
+        each = len(self.lines), lines, len(self.files), file_lines
+        return dict(zip(COUNTED, each, strict=True))
+
+
+class _Noted(Attempt, frozen=True):
+    """A row of `erasure_attempts`; without `arrived` it is of the agreement itself."""
+
+    arrived: Arrived | None = None
+    is_counted: bool = False
+    """Whether the certificate has these numbers already."""
+
+
+class LateNotes:
+    """Of all cases of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._attempts = ErasureAttempts(database)
+
+    async def note(
+        self, case_id: str, by: str, claimed_us: int, kept: Holdings, arrived: Arrived
+    ) -> None:
+        """Before any of it goes, by whoever claimed the case then.
+
+        Raises:
+            CustodyRefused: somebody else is at it by now, or a hold was set: reading took its time.
+        """
+        noted = _Noted(by, claimed_us, (), kept, arrived=arrived)
+        await self._attempts.note(case_id, noted)
+
+    async def counted(self, case_id: str) -> dict[str, int]:
+        """By how much the certificate's numbers grow: what was noted, and is not in them."""
+        async with self._database.reading() as connection:
+            every = await _notes(connection, case_id)
+        before, now = _all([each for each in every if each.is_counted]), _all(every)
+        return {name: now.numbers[name] - before.numbers[name] for name in COUNTED}
+
+    async def settle(self, connection: AsyncConnection, case_id: str, *, is_over: bool) -> None:
+        """With a certificate that has all of them: they are one note, or none that is needed."""
+        every = await _notes(connection, case_id)
+        times = [each.begun_us for each in every]
+        mine = (_A.case_id == case_id) & _A.begun_us.in_(times)
+        await connection.execute(delete(erasure_attempts).where(mine))
+        if every and not is_over:
+            one = structs.replace(every[-1], begun_us=_ALL, arrived=_all(every), is_counted=True)
+            said = msgspec.json.encode(one).decode()
+            values = {"case_id": case_id, "begun_us": one.begun_us, "found": said}
+            await connection.execute(insert(erasure_attempts).values(values))
+
+
+async def _notes(connection: AsyncConnection, case_id: str) -> list[_Noted]:
+    query = select(_A.found).where(_A.case_id == case_id).order_by(_A.begun_us)
+    rows = (await connection.execute(query)).scalars().all()
+    found = [msgspec.json.decode(each, type=_Noted) for each in rows]
+    return [each for each in found if each.arrived is not None]
+
+
+def _all(notes: Sequence[_Noted]) -> Arrived:
+    found = Arrived()
+    for each in notes:
+        found = found.joined(each.arrived or Arrived())
+    return found

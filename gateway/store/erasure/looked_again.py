@@ -1,0 +1,86 @@
+"""Which files were looked at by the list of what was erased: the next start does not read them.
+
+Content has a key of its own each time that it is written, so what was looked at under one stays
+as it is. No clock is asked. It is a word about the list and lies beside it; without it, or where
+it is no word of this list, files are read again.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gateway.audit.disk import Disk
+from gateway.configuration.settings import Settings
+from gateway.identity import Peppers
+from gateway.secrets.credentials import all_peppers
+from gateway.store.erasure.erased_kept import Erased
+
+
+LOOKED_NAME: Final = "erased-looked"
+_WORD_CHARS: Final = 32
+
+
+class LookedAgain:
+    """Of one pass over the list, and the one before it."""
+
+    def __init__(self, settings: Settings, folder: Path) -> None:
+        self._settings = settings
+        self._length_max = settings.limits.batch_line_bytes_max
+        self._path = folder / LOOKED_NAME
+        self._before: Mapping[str, str] = {}
+        self._now: dict[str, str] = {}
+
+    async def begin(self) -> None:
+        """Read what the pass before has left; nothing where that cannot be."""
+        self._before = await asyncio.to_thread(self._read)
+        self._now = {}
+
+    def is_known(self, erased: Sequence[Erased], names: Sequence[str]) -> bool:
+        """Whether a file was looked at as it is: by these entries, under its key of these names."""
+        file_id, word = erased[0].file, self._word(erased, names[0])
+        if is_known := self._before.get(file_id) == word:
+            self._now[file_id] = word
+        return is_known
+
+    def note(self, erased: Sequence[Erased], names: Sequence[str]) -> None:
+        """A file was read to its end, and has nothing of these entries under this key.
+
+        Nor is that said of one whose key does not open: its only name is that of the wrapped key.
+        """
+        if len(names) > 1:
+            self._now[erased[0].file] = self._word(erased, names[0])
+
+    async def end(self) -> None:
+        """Leave it for the next pass; where the disk takes nothing files are read again."""
+        if self._now != self._before:
+            with suppress(OSError):
+                await asyncio.to_thread(self._write)
+
+    def _word(self, erased: Sequence[Erased], key_name: str) -> str:
+        """Under the pepper by which lines were looked for, and of lines that are cut so."""
+        listed = hashlib.sha256(msgspec.json.encode(erased)).hexdigest()
+        said = f"looked at {erased[0].file} {key_name} {self._length_max}: {listed}"
+        settings = self._settings
+        peppers = Peppers(all_peppers(settings), settings.secrets.pepper_version)
+        return peppers.keyed(said).hex()[:_WORD_CHARS]
+
+    def _read(self) -> Mapping[str, str]:
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=dict[str, str])
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            return {}
+
+    def _write(self) -> None:
+        disk, draft = Disk(), self._path.with_suffix(".draft")
+        lock = disk.lock(self._path.with_suffix(".lock"), wait=True)
+        try:
+            disk.remove(draft)
+            disk.append_durably(draft, msgspec.json.encode(self._now, order="sorted"))
+            disk.replace(draft, self._path)
+        finally:
+            disk.close(lock)

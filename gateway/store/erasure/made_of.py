@@ -1,0 +1,101 @@
+"""What was made of files and batches while they were erased: told apart from what was asked since.
+
+Reading everything takes minutes. Meanwhile a batch is made of a file, or finished into one.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+from sqlalchemy import ColumnElement, or_, select
+
+from gateway.store.batching.leads import FINISHED, TAKEN_IN
+from gateway.store.engine import Database
+from gateway.store.erasure.kept_holdings import Holding
+from gateway.store.schema.batches import batch_lines, batches
+
+
+_B = batches.c
+_MOVING = (*TAKEN_IN, *FINISHED)
+
+
+class MadeOf:
+    """Of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def is_moving(self, names: Collection[str]) -> bool:
+        """Whether a batch of these, or of these files, goes from one place to another now."""
+        query = select(_B.id).where(_made_of(names), _B.state.in_(_MOVING)).limit(1)
+        async with self._database.reading() as connection:
+            return (await connection.execute(query)).first() is not None
+
+    async def part(self, found: Holding, names: Collection[str]) -> Holding:
+        """What was found of things with these names, and of what was made of them; no answers.
+
+        `arriving` likewise, and files of which their batches were made: by these results are told.
+        """
+        named = frozenset(names)
+        columns = (_B.id, _B.output_file_id, _B.error_file_id, _B.input_file_id)
+        ended = or_(_B.output_file_id.in_(named), _B.error_file_id.in_(named))
+        async with self._database.reading() as connection:
+            query = select(*columns).where(or_(_made_of(named), ended))
+            rows = (await connection.execute(query)).all()
+        made = [row for row in rows if not named.isdisjoint((row.id, row.input_file_id))]
+        those = {*named, *(each for row in made for each in row[:-1])}
+        unseen = found.arriving & {*those, *(row.input_file_id for row in rows)}
+        lines = {name: numbers for name, numbers in found.lines.items() if name in those}
+        files = [each for each in found.files if each[0].file_id in those]
+        numbers = replace(
+            found.numbers,
+            batches=len(lines),
+            lines=sum(map(len, (await self.there(lines)).values())),
+            files=len(files),
+            file_lines=sum(len(each) for _, each in files),
+            answers=0,
+            conversations=0,
+        )
+        found = replace(found, lines=lines, files=files, answers=[], numbers=numbers)
+        return replace(found, arriving=unseen)
+
+    async def since(self, organisation: str, looked: Holding, left: Holding) -> frozenset[str]:
+        """Names of what was made of `looked` before it was destroyed: `left`, or on its way.
+
+        A batch took its lines from a file, or put them into one; of a batch that went only the
+        file of its results may be there.
+        """
+        files = {file.file_id for file, _ in looked.files}
+        results = {file.file_id for file, _ in left.files if file.purpose == "batch_output"}
+        columns = (_B.id, _B.state, _B.input_file_id, _B.output_file_id, _B.error_file_id)
+        query = select(*columns).where(_B.organisation == organisation)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        made = set[str]()
+        for row in rows:
+            its = {row.output_file_id, row.error_file_id}
+            is_new = row.id in left.lines and row.id not in looked.lines
+            is_left = is_new or row.state in _MOVING or not results.isdisjoint(its)
+            if is_left and (row.id in looked.lines or row.input_file_id in files):
+                made.add(row.id)
+            results -= its
+        return frozenset(made | results)
+
+    async def there(self, lines: Mapping[str, frozenset[int]]) -> dict[str, frozenset[int]]:
+        """Which of these lines are kept with their batch still; of all where none are named.
+
+        A batch of which none is has no place in it, unless all of it is asked for.
+        """
+        found = dict[str, frozenset[int]]()
+        for batch_id, numbers in lines.items():
+            query = select(batch_lines.c.number).where(batch_lines.c.batch_id == batch_id)
+            async with self._database.reading() as connection:
+                kept = frozenset((await connection.execute(query)).scalars())
+            if not numbers or not kept.isdisjoint(numbers):
+                found[batch_id] = kept.intersection(numbers) if numbers else kept
+        return found
+
+
+def _made_of(names: Collection[str]) -> ColumnElement[Any]:
+    """Batches of these names, or made of a file of these."""
+    return or_(_B.id.in_(names), _B.input_file_id.in_(names))
