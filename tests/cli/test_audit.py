@@ -346,7 +346,7 @@ def test_what_is_shown_holds_up_no_other_command(
 
     reveal = _reveal(operator, monkeypatch, "req_1")
     operator.config("audit", "hold", "set", "--organisation", "acme", "--reason", "lawsuit")
-    monkeypatch.setattr("gateway.cli.custody.click.echo", echo)
+    monkeypatch.setattr("gateway.cli.audit.custody.click.echo", echo)
     for command in (("reveal", "show", reveal), ("reveal", "report"), ("hold", "list")):
         printed.clear()
         assert operator.config("audit", *command).status == 0

@@ -11,7 +11,7 @@ from tests.cli.operator import Operator
 
 
 def _as(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr("gateway.cli.custody.actor", lambda: f"os:{name}")
+    monkeypatch.setattr("gateway.cli.audit.custody.actor", lambda: f"os:{name}")
 
 
 def _held(operator: Operator) -> str:

@@ -220,7 +220,7 @@ def test_a_long_reveal_ends_with_its_time(
         late = structs.replace(self, approved_us=self.approved_us - 3_600_000_000)
         return is_open(self if len(looks) < 3 else late, now_us)
 
-    monkeypatch.setattr("gateway.cli.custody.SHOWN_AT_ONCE", 2)
+    monkeypatch.setattr("gateway.cli.audit.custody.SHOWN_AT_ONCE", 2)
     monkeypatch.setattr(Reveal, "is_open", expires)
     ended = operator.config("audit", "reveal", "show", reveal)
     assert (ended.status, len(looks)) == (2, 3)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from gateway.__main__ import commands
-from gateway.cli.audit import _opened
+from gateway.cli.audit.verifying import _opened
 from gateway.cli.options import Refused
 from gateway.types import Receipt
 from tests.cli.operator import Operator, walk

@@ -113,7 +113,7 @@ def contents(operator: Operator, monkeypatch: pytest.MonkeyPatch, organisation: 
     ask = ("audit", "reveal", "ask", "--organisation", organisation)
     asked = operator.config(*ask, "--reason", "test", "--ticket", "T-1").last_line
     with monkeypatch.context() as patched:
-        patched.setattr("gateway.cli.custody.actor", lambda: "os:second")
+        patched.setattr("gateway.cli.audit.custody.actor", lambda: "os:second")
         assert operator.config("audit", "reveal", "approve", asked).status == 0
     shown = operator.config("audit", "reveal", "show", asked).output.splitlines()
     lines = [json.loads(line) for line in shown]

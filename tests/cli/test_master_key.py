@@ -174,7 +174,7 @@ def test_a_full_disk_leaves_the_key_as_it_was_and_nothing_beside_it(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     before = _key_file(operator).read_bytes()
-    monkeypatch.setattr("gateway.cli.master_key.os.fsync", full)
+    monkeypatch.setattr("gateway.cli.secrets.master_key.os.fsync", full)
     refused = operator.config("secrets", "wrap")
     assert refused.status == 2
     assert _key_file(operator).read_bytes() == before

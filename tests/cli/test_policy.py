@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.cli.options import Refused
-from gateway.cli.replay import seconds
+from gateway.cli.policy.replay import seconds
 from tests.cli.operator import Ended, Operator
 from tests.identifiers import aadhaar, card
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gateway.cli.secrets import opened_secrets
+from gateway.cli.secrets.sealed import opened_secrets
 from gateway.secrets.keeper import SecretUnavailableError
 from tests.cli.operator import Operator
 

@@ -12,9 +12,9 @@ import aiohttp
 
 from gateway.audit.content_keys.erasure import matching_keys
 from gateway.audit.projecting.export import export_records
-from gateway.cli.custody import folder_erasures as erasures_here
+from gateway.cli.audit.custody import folder_erasures as erasures_here
+from gateway.cli.audit.erasing import opened_erasures
 from gateway.cli.deeds import opened_log
-from gateway.cli.erasing import opened_erasures
 from gateway.clock import SystemClock
 from gateway.secrets.credentials import master_key
 from gateway.store.engine import open_database

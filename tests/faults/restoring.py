@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sqlalchemy.engine import make_url
 
-from gateway.cli.erasing import opened_erasures
+from gateway.cli.audit.erasing import opened_erasures
 from tests.faults.own_postgres import OwnPostgres, own_postgres
 from tests.running_gateway import RunningGateway
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from gateway.audit.memory import MemoryAuditLog
 from gateway.audit.reckoning import open_intents
 from gateway.audit.writer import SegmentedAuditLog
-from gateway.cli.evidence import fsck
+from gateway.cli.audit.evidence import fsck
 from gateway.cli.init import prepare
 from gateway.cli.options import Refused
 from gateway.clock import StoppedClock

@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from gateway.audit.projecting.export import segment_rows
-from gateway.cli.custody import opened_custody, subject_of
+from gateway.cli.audit.custody import opened_custody, subject_of
 from gateway.clock import SystemClock
 from gateway.providers.parcels.scripted import ParcelFaults
 from gateway.secrets.credentials import master_key

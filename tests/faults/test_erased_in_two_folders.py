@@ -11,7 +11,7 @@ import pytest
 from gateway.app import DataPlane
 from gateway.audit.content_keys.erasure import destroy_ids
 from gateway.audit.folder_mark import MARK_NAME
-from gateway.cli.custody import opened_custody
+from gateway.cli.audit.custody import opened_custody
 from gateway.clock import SystemClock
 from gateway.errors import StartupRefused
 from gateway.store.engine import open_database

@@ -13,7 +13,7 @@ import pytest
 
 from gateway.audit.content_keys.keys import KEYS_NAME
 from gateway.audit.content_keys.overwriting import left_over
-from gateway.cli.erasing import opened_erasures
+from gateway.cli.audit.erasing import opened_erasures
 from gateway.store.erasure import cases
 from tests.faults.machines import Machines, agreed, completed, keys_of, stands, talk
 from tests.faults.restoring import types
@@ -65,7 +65,7 @@ async def test_a_worker_that_is_killed_at_a_step_completes_it_after_its_next_sta
 
 APPROVES = """
 import asyncio, pathlib, sys
-from gateway.cli.erasing import opened_erasures
+from gateway.cli.audit.erasing import opened_erasures
 from gateway.configuration.reading import load_settings
 async def approves():
     async with opened_erasures(load_settings(pathlib.Path(sys.argv[1]))) as erasures:

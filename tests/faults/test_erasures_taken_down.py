@@ -5,7 +5,7 @@ import json
 import aiohttp
 import pytest
 
-from gateway.cli.erasing import opened_erasures
+from gateway.cli.audit.erasing import opened_erasures
 from gateway.store.erasure.certificates import certified
 from tests.faults.machines import Machines, agreed, completed, keys_of, stands, talk
 from tests.faults.restoring import types

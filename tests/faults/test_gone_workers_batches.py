@@ -13,7 +13,7 @@ from msgspec import structs
 from gateway.audit.projecting.projector import Projector
 from gateway.audit.proving.verify import verify_directory
 from gateway.audit.reckoning import ERASED, GONE
-from gateway.cli.gone import gone_end
+from gateway.cli.audit.gone import gone_end
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
@@ -240,7 +240,7 @@ async def test_where_its_disk_is_lost_an_operator_ends_what_the_database_knows(
     url = postgres_server.create_migrated()
     for module in ("retiring", "unended"):
         monkeypatch.setattr(f"gateway.store.evidence.{module}.GONE_AFTER_S", 0.0)
-    monkeypatch.setattr("gateway.cli.gone.SETTLE_S", 1.0)
+    monkeypatch.setattr("gateway.cli.audit.gone.SETTLE_S", 1.0)
     hold = asyncio.Event()
     upstreams.openai.answer(structs.replace(TOKENS, hold=hold))
     left = await killed(

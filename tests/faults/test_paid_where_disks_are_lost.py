@@ -10,7 +10,7 @@ import pytest
 
 from gateway.audit.projecting.projector import Projector
 from gateway.audit.reckoning import ERASED
-from gateway.cli.gone import gone_end
+from gateway.cli.audit.gone import gone_end
 from gateway.configuration.reading import load_settings
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.types import AuditRecord
@@ -43,7 +43,7 @@ async def upstreams() -> AsyncIterator[Upstreams]:
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.pacing.rhythm.BATCH_LEASES_S", 0.3)
     monkeypatch.setattr("gateway.batching.parcel_runner.GATHER_S", 3.0)
-    monkeypatch.setattr("gateway.cli.gone.SETTLE_S", 1.0)
+    monkeypatch.setattr("gateway.cli.audit.gone.SETTLE_S", 1.0)
     for module in ("retiring", "unended"):
         monkeypatch.setattr(f"gateway.store.evidence.{module}.GONE_AFTER_S", 0.0)
 

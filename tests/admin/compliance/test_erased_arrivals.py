@@ -11,7 +11,7 @@ from sqlalchemy import select, update
 from gateway.__main__ import commands
 from gateway.audit.memory import MemoryAuditLog
 from gateway.batches import Batch, Line
-from gateway.cli.custody import opened_custody
+from gateway.cli.audit.custody import opened_custody
 from gateway.errors import NotReady
 from gateway.projects import Project
 from gateway.secrets.credentials import master_key

@@ -10,7 +10,7 @@ from sqlalchemy import insert
 from admin.access import STEP_UP_S
 from gateway.audit.content_keys.keys import WrappedKey
 from gateway.audit.disk import Disk
-from gateway.cli.custody import opened_custody
+from gateway.cli.audit.custody import opened_custody
 from gateway.clock import DAY_US
 from gateway.continuing.kept_answers import KeptAnswer
 from gateway.oversight.access import Grant

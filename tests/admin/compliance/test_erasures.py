@@ -15,7 +15,7 @@ from anyio import run_process
 from sqlalchemy import insert, update
 
 from gateway.audit.proving import offline
-from gateway.cli.custody import opened_custody
+from gateway.cli.audit.custody import opened_custody
 from gateway.continuing.kept_answers import KeptAnswer
 from gateway.projects import Project
 from gateway.secrets.credentials import master_key

@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.cli.deeds import former_policy, recorded
 from gateway.cli.options import Refused, Within, asynchronous, config_option
-from gateway.cli.rollout import (
+from gateway.cli.policy.rollout import (
     by_option,
     level_option,
     number_argument,

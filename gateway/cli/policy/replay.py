@@ -8,7 +8,7 @@ import click
 from gateway.assembly.configured_policy import load_policy
 from gateway.cli.opening import opened_database
 from gateway.cli.options import LEVEL, Refused, asynchronous, config_option
-from gateway.cli.rollout import load_file
+from gateway.cli.policy.rollout import load_file
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.errors import RequestInvalid

@@ -10,9 +10,9 @@ import msgspec
 from classifiers.pii.labels import LABELS
 from gateway.cli.groups import Commands
 from gateway.cli.options import Refused, read_text
-from gateway.cli.replay import replay
-from gateway.cli.rollout import COMMANDS
-from gateway.cli.scheduling import COMMANDS as SCHEDULING
+from gateway.cli.policy.replay import replay
+from gateway.cli.policy.rollout import COMMANDS
+from gateway.cli.policy.scheduling import COMMANDS as SCHEDULING
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings

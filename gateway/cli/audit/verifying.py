@@ -16,15 +16,15 @@ from gateway.audit.content_keys.keys import DamagedLine
 from gateway.audit.projecting.export import export_records
 from gateway.audit.projecting.parquet import ParquetUnavailable, write_parquet
 from gateway.audit.proving.verify import VerifyReport, verify_directory, verify_receipt
-from gateway.cli.accept import accept
-from gateway.cli.custody import CUSTODY, require_known
+from gateway.cli.audit.accept import accept
+from gateway.cli.audit.custody import CUSTODY, require_known
+from gateway.cli.audit.erasing import ERASING
+from gateway.cli.audit.evidence import PROOFS, open_line
+from gateway.cli.audit.gone import gone
+from gateway.cli.audit.keeping import KEEPING
+from gateway.cli.audit.lost import lost
 from gateway.cli.damage import catch_up, end_if_damaged
-from gateway.cli.erasing import ERASING
-from gateway.cli.evidence import PROOFS, open_line
-from gateway.cli.gone import gone
 from gateway.cli.groups import Commands
-from gateway.cli.keeping import KEEPING
-from gateway.cli.lost import lost
 from gateway.cli.opening import opened_database
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock

@@ -10,10 +10,10 @@ import msgspec
 
 from gateway.cli.deeds import actor, deed, former_secret, recorded, says_it_records
 from gateway.cli.groups import Commands
-from gateway.cli.key_rotation import list_keys, make_key, reseal
-from gateway.cli.master_key import adopt, wrap_master_key
 from gateway.cli.opening import opened_database
 from gateway.cli.options import asynchronous, config_option, read_secret
+from gateway.cli.secrets.key_rotation import list_keys, make_key, reseal
+from gateway.cli.secrets.master_key import adopt, wrap_master_key
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.secrets.credentials import master_key

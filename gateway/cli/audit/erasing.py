@@ -9,7 +9,7 @@ import click
 import msgspec
 from msgspec import structs
 
-from gateway.cli.custody import (
+from gateway.cli.audit.custody import (
     kept,
     opened_custody,
     organisation_option,

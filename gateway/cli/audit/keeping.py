@@ -10,7 +10,7 @@ import click
 
 from gateway.audit.projecting.export import export_line
 from gateway.audit.segments import failure_at
-from gateway.cli.custody import (
+from gateway.cli.audit.custody import (
     kept,
     opened_custody,
     organisation_option,

@@ -1,0 +1,1 @@
+"""`gatewright policy …`: documents, and the life of their versions."""
