@@ -39,6 +39,10 @@ GROUP_BYTES = 256 * 1024
 GROUP_LINES = 500
 CUT_AT_ONCE = 2_000
 """Lines, most of them perhaps empty, before others have a turn of the loop."""
+EMPTY_LINES = 2
+"""How many times as long as a batch a file may be with them: one beside each line, as some write.
+
+Sixty million make a file, too, and took half a minute of the loop for each batch of it."""
 GIVEN_UP_AS: dict[str, LineState] = {
     "completed": "errored",
     "expired": "expired",
@@ -130,6 +134,11 @@ class BatchChores:
         """Lines with their numbers; of one that is too long there is a flaw and no line."""
         limits, number, count = self._limits, 0, 0
         async for number, raw in split_lines(pieces, limits.batch_line_bytes_max):
+            if number > EMPTY_LINES * limits.batch_lines_max:
+                most = EMPTY_LINES * limits.batch_lines_max
+                reason = f"The file has more than {most} lines, with those that are empty."
+                flaws.append(Flaw("too_many_lines", reason, number))
+                return
             if raw is None:
                 reason = f"The line is longer than {limits.batch_line_bytes_max} bytes."
                 flaws.append(Flaw("line_too_long", reason, number))

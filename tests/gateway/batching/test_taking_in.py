@@ -168,6 +168,8 @@ BAD = [
     ([LONG, wire("b"), wire("c"), wire("b")], [("line_too_long", 1), ("duplicate_custom_id", 4)]),
     ([wire(f"n{n}") for n in range(5)], [("too_many_lines", 5)]),
     ([wire(f"n{n}") for n in range(9)], [("too_many_lines", 5)]),
+    ([b""] * 20, [("too_many_lines", 9)]),
+    ([b"{", *[b" "] * 20], [("invalid_json_line", 1), ("too_many_lines", 9)]),
     ([b"{", b"[]", wire("c"), b"7"], [("invalid_json_line", n) for n in (1, 2, 4)]),
 ]
 
@@ -181,6 +183,14 @@ async def test_all_that_is_wrong_is_said_in_its_order_and_no_line_is_kept(
     found = await seen(worker, batch)
     assert [(flaw.code, flaw.line) for flaw in found.flaws] == flaws
     assert (found.state, await kept(worker, batch)) == ("failed", [])
+
+
+async def test_each_line_of_a_whole_batch_may_have_an_empty_one_beside_it(worker: Worker) -> None:
+    lines = [each for n in range(4) for each in (b"\r", wire(f"n{n}"))]
+    batch = await made(worker, lines)
+    await worker.check(batch)
+    assert (await seen(worker, batch)).state == "in_progress"
+    assert [number for number, *_ in await kept(worker, batch)] == [2, 4, 6, 8]
 
 
 @pytest.mark.parametrize("count", [2, 3])
