@@ -111,7 +111,11 @@ class ParcelService(Protocol):
         ...
 
     def results(self, batch: VendorBatch, deadline_s: float) -> AsyncIterator[VendorResult]:
-        """Results in the vendor's order, perhaps twice; raises UpstreamFailed where it is cut."""
+        """Results in the vendor's order, perhaps twice.
+
+        Raises:
+            UpstreamFailed: it is cut, or, once all is read, some of it could not be.
+        """
         ...
 
     async def cancel(self, vendor_id: str, deadline_s: float) -> None:
@@ -124,7 +128,7 @@ class ParcelService(Protocol):
 
 
 async def json_lines(pieces: AsyncIterator[bytes], length_max: int) -> AsyncIterator[bytes]:
-    """Whole lines that are not empty; one that is too long is left out."""
+    """Whole lines that are not empty; in place of one that is too long there is an empty one."""
     begun: list[bytes] = []
     begun_bytes, is_too_long = 0, False
     async for piece in pieces:
@@ -134,13 +138,17 @@ async def json_lines(pieces: AsyncIterator[bytes], length_max: int) -> AsyncIter
         if others:
             *whole, rest = b"".join(begun), *others
             for line in whole:
-                if line and not line.isspace() and not is_too_long and len(line) <= length_max:
+                if is_too_long or len(line) > length_max:
+                    yield b""
+                elif line and not line.isspace():
                     yield line
                 is_too_long = False
             begun, begun_bytes = [rest], len(rest)
         if begun_bytes > length_max:
             begun, begun_bytes, is_too_long = [], 0, True
-    if not is_too_long and (line := b"".join(begun)).strip():
+    if is_too_long:
+        yield b""
+    elif (line := b"".join(begun)).strip():
         yield line
 
 

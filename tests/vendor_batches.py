@@ -43,6 +43,8 @@ class VendorBatches:
         self.made = 0
         self.cancelled: list[str] = []
         self.deleted: list[str] = []
+        self.spoil: Callable[[bytes], bytes] = bytes
+        """What becomes of a download on its way."""
         self.looks = 0
         self.pages = 0
         self._asked: dict[str, str] = {}
@@ -303,6 +305,7 @@ class VendorBatches:
 
     def _download(self, content: bytes) -> Reply:
         """Whole lines up to the cut, then a part of one."""
+        content = self.spoil(content)
         cut = self.faults.cut_after
         if cut is None:
             return 200, content, False

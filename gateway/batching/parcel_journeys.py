@@ -293,7 +293,7 @@ class ParcelJourneys:
             self._settled.add(row.parcel_id)
             await self._note(row, due_us=self._in_us(SETTLING_S))
             return
-        is_cut, held_bytes, files = False, 0, batch.named_files
+        is_unread, held_bytes, files = False, 0, batch.named_files
         group: dict[int, Said] = {}
         try:
             async for result in at.service.results(batch, RESULTS_S):
@@ -306,12 +306,12 @@ class ParcelJourneys:
                     ready, group, held_bytes = group, {}, 0
                     await self._lines.end(at.batch, at.key, row, ready, files)
         except UpstreamFailed:
-            is_cut = True
+            is_unread = True
         await self._lines.end(at.batch, at.key, row, group, files)
-        if (is_cut or left) and not self._in_vain.is_enough(row.parcel_id, "reading", READS_MAX):
+        if left and not self._in_vain.is_enough(row.parcel_id, "reading", READS_MAX):
             await self._again(row)
             return
-        await self._give_back(row, at.batch, at.key, UNREAD if is_cut else LOST)
+        await self._give_back(row, at.batch, at.key, UNREAD if is_unread else LOST)
         self._in_vain.forget(row.parcel_id)
         await self._note(row, state="collected", tries=0, due_us=self._clock.utc_us())
         self._log.info(Event.BATCH_FETCHED, batch=row.batch_id, count=row.lines - len(left))

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -289,6 +289,35 @@ async def test_what_a_vendor_leaves_undone_is_done_line_by_line(
     )
     paid = Counter(each.detail["line"] for each in ends if each.cost_microusd)
     assert paid == Counter(["2", "3", "4", "5", "6"])
+
+
+@pytest.mark.parametrize("spoil", [lambda told: told[:-40], lambda told: b"\xef\xbb\xbf" + told])
+@pytest.mark.parametrize("name", ["openai", "anthropic"])
+async def test_a_result_that_cannot_be_read_may_have_cost_something(
+    tmp_path: Path,
+    database_url: str,
+    upstreams: Upstreams,
+    name: str,
+    spoil: Callable[[bytes], bytes],
+) -> None:
+    """Its line goes alone, and the vendor, which answered it, was not free."""
+    getattr(upstreams, name).batches.spoil = spoil
+    target = GPT_TARGET if name == "openai" else CLAUDE_TARGET
+    async with running(tmp_path, database_url, upstreams) as (gateway, key):
+        async with speaking(gateway.url, key) as client:
+            batch = await ended(client, await make(client, asking(3, target)))
+            found = await all_results(client, batch)
+        records = await gateway.records()
+    assert [wire["response"]["status_code"] for wire in found.values()] == [200] * 3
+    assert len(live_calls(upstreams)) == 1
+    ends = outcomes(records)
+    assert Counter(each.status for each in ends) == {"ok": 3, "failed": 1}
+    (unread,) = [each for each in ends if each.status == "failed"]
+    assert (unread.detail["path"], unread.error) == ("native_batch", "upstream_timeout")
+    assert unread.cost_microusd > 0
+    answers = {wire["response"]["request_id"]: wire["gatewright"] for wire in found.values()}
+    booked = {each.request_id: each.cost_microusd for each in ends if each.status == "ok"}
+    assert booked == {name: each["cost_microusd"] for name, each in answers.items()}
 
 
 async def test_after_long_waiting_a_download_that_breaks_off_is_read_again_and_nothing_is_resent(

@@ -43,9 +43,10 @@ async def lines_of(pieces: list[bytes], length_max: int = 6) -> list[bytes]:
 @pytest.mark.anyio
 async def test_lines_are_the_same_however_they_are_cut() -> None:
     said = b"one\n\n \nsix666\nseven77\n\rtwo\nseven777777777777\nend"
-    whole = [b"one", b"six666", b"\rtwo", b"end"]
+    whole = [b"one", b"six666", b"", b"\rtwo", b"", b"end"]
     for size in range(1, len(said) + 1):
         assert await lines_of([said[at : at + size] for at in range(0, len(said), size)]) == whole
+    assert await lines_of([b"one\nseven", b"77"]) == [b"one", b""]
 
 
 @pytest.mark.anyio

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.clock import SECOND_US
-from gateway.errors import UpstreamFailed, UpstreamRefused
+from gateway.errors import UpstreamFailed, UpstreamMalformed, UpstreamRefused
 from gateway.parcels import Parcel, VendorBatch, VendorResult, VendorState, number_of
 from gateway.providers.parcels.post import (
     EMPTY,
@@ -37,6 +37,9 @@ STATUSES = {
     "overloaded_error": 529,
 }
 """What each kind of error comes with where it is answered by itself."""
+
+
+_UNSENT = frozenset({"canceled", "expired"})
 
 
 class _Batch(Struct, frozen=True):
@@ -172,8 +175,10 @@ def _result(line: bytes) -> VendorResult:
     if outcome.type == "succeeded":
         message = bytes(outcome.message)
         return VendorResult(wire.custom_id, "answered", 200, message, _named(message))
-    if outcome.type != "errored":
+    if outcome.type in _UNSENT:
         return VendorResult(wire.custom_id, "unsent")
+    if outcome.type != "errored":
+        raise UpstreamMalformed("the upstream's batch service ended a line oddly")
     body = bytes(outcome.error)
     error = read_wire(_ERROR, body)
     status = STATUSES.get(error.error.type, 500)

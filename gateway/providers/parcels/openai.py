@@ -141,10 +141,16 @@ class OpenAIParcels:
         return _described(read_wire(_BATCH, raw))
 
     async def results(self, batch: VendorBatch, deadline_s: float) -> AsyncIterator[VendorResult]:
+        failure: UpstreamFailed | None = None
         for file_id in batch.files:
             path = f"/v1/files/{file_id}/content"
-            async for each in self._post.results(path, _result, deadline_s):
-                yield each
+            try:
+                async for each in self._post.results(path, _result, deadline_s):
+                    yield each
+            except UpstreamFailed as error:
+                failure = error  # What the other file says holds all the same.
+        if failure is not None:
+            raise failure
 
     async def cancel(self, vendor_id: str, deadline_s: float) -> None:
         try:

@@ -116,7 +116,8 @@ class ParcelPost:
         A line that cannot be read is left out and costs no other; who misses it reads again.
 
         Raises:
-            UpstreamFailed: also where it is cut, or none of its lines can be read.
+            UpstreamFailed: also where it is cut, or, at its end, where lines were left out: whose
+                those were nobody knows, and their vendor may have answered them.
         """
         route = self._make_route(path, {})
         reply = await self._egress.fetch(route, deadline_s, RESULT_BYTES_MAX)
@@ -138,8 +139,8 @@ class ParcelPost:
                     ids = [name for said in result.upstream_ids for name in reply.named(said)]
                     result = structs.replace(result, upstream_ids=tuple(ids))
                 yield result
-            if count and unread == count:
-                raise UpstreamMalformed("the upstream's batch service gave no results to read")
+            if unread:
+                raise UpstreamMalformed("the upstream's batch service gave what is no result")
         finally:
             await reply.close()
 
