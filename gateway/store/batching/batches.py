@@ -47,7 +47,7 @@ from gateway.store.batching.room import answers_bytes, held, held_alone
 from gateway.store.engine import Database
 from gateway.store.expired import delete_over
 from gateway.store.held import is_held
-from gateway.store.pages import page_of
+from gateway.store.pages import opened, page_of
 from gateway.store.schema.batches import batch_lines, batches
 from gateway.store.schema.owned import is_of, owned_by, owner_of
 from gateway.store.sealing.key_checks import is_contradicted
@@ -125,7 +125,7 @@ class BatchStore:
             rows, has_more = await page_of(connection, batches, seen, page)
             active = [row["id"] for row in rows if row["state"] in ACTIVE]
             counts = await counts_of(connection, active)
-        return [self._batch_of(row, counts.get(row["id"])) for row in rows], has_more
+        return await opened(rows, lambda row: self._batch_of(row, counts.get(row["id"]))), has_more
 
     async def content_key(self, batch: Batch) -> ContentKey | None:
         """What opens the lines of a batch; None where it is gone.

@@ -43,7 +43,7 @@ from gateway.store.batching.room import held_alone
 from gateway.store.engine import Database
 from gateway.store.expired import delete_over
 from gateway.store.held import is_held
-from gateway.store.pages import page_of
+from gateway.store.pages import opened, page_of
 from gateway.store.schema.owned import OWNER, is_of, owned_by, owner_of
 from gateway.store.schema.tables import metadata
 
@@ -193,7 +193,7 @@ class FileStore:
         )
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).mappings().all()
-        return [self._file_of(row) for row in rows]
+        return await opened(rows, self._file_of)
 
     async def begin(
         self,
@@ -234,7 +234,7 @@ class FileStore:
             seen.append(kept_files.c.purpose == purpose)
         async with self._database.reading() as connection:
             rows, has_more = await page_of(connection, kept_files, seen, page)
-        return [self._file_of(row) for row in rows], has_more
+        return await opened(rows, self._file_of), has_more
 
     async def content(self, file: KeptFile) -> AsyncIterator[bytes]:
         """The content, part by part.

@@ -1,9 +1,11 @@
 """Files in a real database: their project's alone, sealed part by part, gone when it says so."""
 
+import asyncio
 import secrets
+from collections import Counter
 
 import pytest
-from sqlalchemy import delete, select, update
+from sqlalchemy import RowMapping, delete, select, update
 
 from gateway.batches import KeptFile, PageOf
 from gateway.errors import NotReady
@@ -220,3 +222,31 @@ async def test_pages_lead_through_all_files_both_ways(
     )
     assert ([file.file_id for file in page], has_more) == (order[2:5], True)
     assert await files.page(PROJECT, PageOf(3, after="file-unknown")) == ([], False)
+
+
+async def test_others_have_their_turns_while_a_long_list_is_opened(
+    files: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list is ten thousand files long where nobody asks for a shorter one."""
+    monkeypatch.setattr("gateway.store.pages.AT_ONCE", 2)
+    turns, opened_in = 0, Counter[int]()
+    open_row = FileStore._file_of
+
+    def noting(store: FileStore, row: RowMapping) -> KeptFile:
+        opened_in[turns] += 1
+        return open_row(store, row)
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(FileStore, "_file_of", noting)
+    ids = {(await kept(files)).file_id for _ in range(7)}
+    other = asyncio.create_task(take_turns())
+    page, _ = await files.page(PROJECT, PageOf(7))
+    whole = await files.of_organisation(PROJECT.organisation)
+    other.cancel()
+    assert {each.file_id for each in page} == {each.file_id for each in whole} == ids
+    assert (sum(opened_in.values()), max(opened_in.values())) == (14, 2)
