@@ -31,6 +31,7 @@ _BETWEEN = re.compile(
     rb'\}%b,%b\{(?=%b"(?:custom_id|params)"%b:)' % ((_BLANKS,) * 4),
 )
 _CUSTOM_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_FLAW = re.compile(r"\(byte (\d+)\)\Z")
 _PLACE = re.compile(r"`\$\[(\d+)\]")
 _RAWS = msgspec.json.Decoder(list[msgspec.Raw])
 _WHOLE: Final = "The body must be a JSON object of `requests` alone, which is a list."
@@ -110,8 +111,36 @@ def _requests_in(body: bytes, start: int, end: int, before: int) -> list[bytes]:
 def _last_requests(body: bytes, start: int, end: int, before: int) -> list[bytes]:
     try:
         return _requests_in(body, start, end, before)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise RequestInvalid(_WHOLE, parameter="requests") from None
+    except msgspec.DecodeError as error:
+        _check_flawed(body, start, end, before, str(error))
+    except (UnicodeDecodeError, RecursionError):
+        pass
+    raise RequestInvalid(_WHOLE, parameter="requests")
+
+
+def _check_flawed(body: bytes, start: int, end: int, before: int, said: str) -> None:
+    """Whether the request in which a list stops being JSON is one, if those before it are.
+
+    One with half of a letter, as who cuts texts leaves it, is not to be looked for among thousands.
+    What stands between two is in neither.
+
+    Raises:
+        RequestInvalid: it is none; with its place.
+    """
+    found = _FLAW.search(said)  # Where there is none, the list ends too early.
+    at = min(end, start + int(found[1]) - 1) if found else end
+    *_, last = (None, *_BETWEEN.finditer(body, start, at))
+    if last is not None:
+        try:
+            before += len(_requests_in(body, start, last.start() + 1, before))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return
+        start = last.end() - 1
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        _requests_in(body, start, start + len(body[start:at].rstrip(b", \t\r\n")), before)
+        return
+    following = _BETWEEN.search(body, at, end)
+    _read_request(before + 1, body[start : following.start() + 1 if following else end])
 
 
 def read_requests(raws: Sequence[tuple[int, bytes]]) -> list[Line]:

@@ -82,6 +82,30 @@ def test_what_is_wrong_between_two_is_found_wherever_it_is(between: bytes, place
     assert raised.value.parameter == place
 
 
+@pytest.mark.parametrize("number", [0, 9, 17])
+@pytest.mark.parametrize(
+    ("flaw", "said"),
+    [
+        (rb'"\ud83d"', "half of a surrogate pair"),
+        (rb'["\ud83d and more", {"custom_id":"q"}]', "half of a surrogate pair"),
+        (rb'[{"custom_id":"q"},{"custom_id":"q","params":{}}],"y":"\ud83d"', None),
+        (b"NaN", "is not JSON"),
+        (b"1,", "not JSON"),
+        (b'"\n"', "not JSON"),
+    ],
+)
+def test_what_is_wrong_in_one_is_found_among_many(
+    flaw: bytes, said: str | None, number: int
+) -> None:
+    """Somebody cut a text in the middle of an emoji, in one request of thousands."""
+    listed = [b'{"custom_id":"q","params":{}}'] * 18
+    listed[number] = b'{"custom_id":"q","params":{"x":%b}}' % flaw
+    with pytest.raises(RequestInvalid, match=said) as raised:
+        split_requests(b'{"requests":[%b]}' % b",".join(listed), MOST)
+    # What looks like two in one, before the flaw, hides which it is; no other is named.
+    assert raised.value.parameter == (f"requests.{number}" if said else "requests")
+
+
 @pytest.mark.parametrize("listed", ["", " ", ",", "[", "1", '{"custom_id":"q","params":{}},'])
 def test_a_list_without_a_request_or_with_an_open_end_is_none(listed: str) -> None:
     with pytest.raises(RequestInvalid):
