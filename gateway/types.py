@@ -279,6 +279,8 @@ class StreamEvent(Struct, frozen=True):
     """Of an error its JSON, for whoever judges it: no caller sees it."""
     searches: int = 0
     """By the vendor's own tool that it shows to be done; below zero where one costs nothing."""
+    is_repeatable: bool = False
+    """Of a terminal event: as `Completion` has it."""
 
 
 class Completion(Struct, frozen=True):
@@ -295,8 +297,9 @@ class Completion(Struct, frozen=True):
     thinking: tuple[Delta, ...] = ()
     refusal: str = ""
     vectors: int = 0  # Instead of an answer in words.
-    is_unexplained: bool = False
-    """An upstream that has a word for it did not say why it stopped: as `StreamEvent` has it."""
+    is_repeatable: bool = False
+    """All of its answers ended for reasons that we know, and none was withheld or refused: it is no
+    mishap that would last if it were given again."""
 
 
 class ToolCall(Struct, frozen=True):

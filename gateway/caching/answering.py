@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 
 from msgspec import Struct, structs
 
-from gateway.caching.kept_streams import WITHHELD, NotedStream, RepeatedStream, is_withheld
+from gateway.caching.kept_streams import NotedStream, RepeatedStream
 from gateway.caching.likeness import Question, Vector, question_of
 from gateway.caching.response_cache import (
     CLOCKS_APART_US,
@@ -95,8 +95,7 @@ class CachingAnswers:
             return Answered(found.candidate, reply.source, found.reply.completion, reply.dropped)
         answered = await self._ask(passage, log)
         completion = answered.completion
-        is_none = completion.stop_reason == WITHHELD or is_withheld(completion.raw)
-        if place.wishes.may_keep and not (is_none or completion.is_unexplained):
+        if place.wishes.may_keep and completion.is_repeatable:
             self._keep(passage, place, answered, completion=completion)
         return answered
 

@@ -3,9 +3,7 @@
 Both look like a stream of an upstream to whoever carries them to the caller.
 """
 
-import re
 from collections.abc import Callable
-from typing import Final
 
 from gateway.caching.response_cache import KeptReply, length_of
 from gateway.dispatch.live_stream import LiveStream, Take, TakePlain
@@ -15,13 +13,10 @@ from gateway.types import Candidate, DialectName, StreamEvent
 
 Keep = Callable[[tuple[StreamEvent, ...]], None]
 """What becomes of a stream's events once the last of them has passed."""
-WITHHELD: Final = "content_filter"
-"""A stop reason that makes no answer: to give it again would make a mishap last."""
-_WITHHELD: Final = re.compile(rb'"content_filter"(?!\s*:)|"refusal"\s*:\s*"[^"]')
 
 
 class NotedStream:
-    """A live stream whose events are kept, if it reaches its end and is not too long."""
+    """A live stream whose events are kept, if it is short enough and its end lets it be."""
 
     def __init__(self, live: LiveStream, length_bytes_max: int, keep: Keep) -> None:
         self._live = live
@@ -57,14 +52,13 @@ class NotedStream:
         if self._left_bytes < 0:
             return
         self._left_bytes -= length_of(events)
-        if self._left_bytes < 0 or _has_refused(events):
-            self._left_bytes = -1
+        if self._left_bytes < 0:
             self._events = []
             return
         self._events += events
         ends = [event for event in events if event.is_terminal]
         if ends:
-            if not ends[0].is_unexplained:
+            if ends[0].is_repeatable:
                 self._keep(tuple(self._events))
             self._left_bytes = -1
 
@@ -91,21 +85,3 @@ class RepeatedStream:
 
     async def close(self, cause: BaseException | None = None) -> None:
         """Nothing is open."""
-
-
-def is_withheld(raw: bytes) -> bool:
-    """Whether an upstream's bytes say of any of its answers that it was withheld, or refuse one.
-
-    Of several answers our own words tell how the first one ended. What a model says cannot pass
-    for it, since a quotation mark in its words is escaped.
-    """
-    return _WITHHELD.search(raw) is not None
-
-
-def _has_refused(events: list[StreamEvent]) -> bool:
-    """Whether an answer was withheld: that is no answer to give again."""
-    return any(
-        delta.kind == "refusal" or (delta.kind == "stop" and delta.stop_reason == WITHHELD)
-        for event in events
-        for delta in event.deltas
-    ) or any(event.is_closing and is_withheld(event.raw) for event in events)

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.dialects import body, sse
-from gateway.dialects.openai_chat.reply import GIVEN_UP, STOP_REASONS, usage_of
+from gateway.dialects.openai_chat.reply import GIVEN_UP, REPEATABLE, STOP_REASONS, usage_of
 from gateway.dialects.openai_chat.wire import Piece
 from gateway.dialects.plain_pieces import PlainPieces
 from gateway.errors import UpstreamMalformed
@@ -38,7 +38,8 @@ class ChunkDecoder(ABC, Generic[Choice]):
 
     __slots__ = (
         *("_answers", "_begun", "_decoder", "_ended", "_finished", "_foreign", "_given_up"),
-        *("_message_id", "_pieces", "_splitter", "_started", "is_told", "plain_words"),
+        *("_is_repeatable", "_message_id", "_pieces", "_splitter", "_started"),
+        *("is_told", "plain_words"),
     )
 
     def __init__(
@@ -59,6 +60,8 @@ class ChunkDecoder(ABC, Generic[Choice]):
         self._given_up = ""
         """With which reason an answer was given up; what was counted of it may still come."""
         self.is_told = False
+        self._is_repeatable = True
+        """Until an answer is refused, or ends for a reason that makes it none to give again."""
         self._message_id = ""
 
     @abstractmethod
@@ -156,7 +159,14 @@ class ChunkDecoder(ABC, Generic[Choice]):
             return StreamEvent(b"", (Delta("error", self._given_up),))
         if self._is_short():
             return StreamEvent(b"", (Delta("error", CUT_SHORT),))
-        return StreamEvent(raw, (), is_terminal=True, is_unexplained=not self._finished)
+        is_explained = bool(self._finished)
+        return StreamEvent(
+            raw,
+            (),
+            is_terminal=True,
+            is_unexplained=not is_explained,
+            is_repeatable=is_explained and self._is_repeatable,
+        )
 
     def _event(
         self, raw: bytes, chunk: Chunk[Choice], choices: Sequence[Choice], usage: Usage | None
@@ -187,6 +197,7 @@ class ChunkDecoder(ABC, Generic[Choice]):
             self._begun.add(choice.index)
             if choice.finish_reason:
                 self._finished.add(choice.index)
+                self._is_repeatable &= choice.finish_reason in REPEATABLE
                 self._pieces.end()
             if choice.finish_reason and choice.index == 0:
                 reason = STOP_REASONS.get(choice.finish_reason, "end")

@@ -140,6 +140,7 @@ class OpenAIEmbeddings(OpenAIEnvelope):
             stop_sequence=None,
             usage=usage,
             vectors=len(wire.data),
+            is_repeatable=True,
         )
 
     def encode_reply(

@@ -13,6 +13,7 @@ import pytest
 from gateway.store.identity.keys import Place
 from tests.faults.envelopes import STYLES, TERMINALS, Caller, Reply, Style, ask
 from tests.running_gateway import CLAUDE_TARGET, DEMO, GPT_TARGET, RunningGateway, Upstreams
+from tests.upstream_responses import openai_response, openai_response_events
 from tests.upstreams import Answer, Fault, events_of, reply_of
 
 
@@ -213,11 +214,11 @@ async def test_a_refusal_and_an_answer_that_was_withheld_are_not_kept(
 
 @BOTH_SHAPES
 @BOTH_STYLES
-@pytest.mark.parametrize("reason", [None, ""])
-async def test_an_answer_that_does_not_say_why_it_stopped_is_not_kept(
+@pytest.mark.parametrize("reason", [None, "", "sensitive", "time_limit"])
+async def test_an_answer_that_does_not_say_in_known_words_why_it_stopped_is_not_kept(
     reason: str | None, style: Style, stream: bool, caller: Caller, upstreams: Upstreams
 ) -> None:
-    """It may have been cut off; a caller is given it once, and the next one is asked for anew."""
+    """It may have been cut off or withheld; a caller is given it once, and the next asked anew."""
     body = ask(style, stream=stream, model=MODELS[style])
     said: dict[str, Any] = {"role": "assistant", "content": "Hello."}
     if style == "openai":
@@ -236,6 +237,49 @@ async def test_an_answer_that_does_not_say_why_it_stopped_is_not_kept(
     replies = [await caller.post(style, body) for _ in range(2)]
     assert [reply.status for reply in replies] == [200, 200]
     assert [reply.headers["x-gatewright-cache"] for reply in replies] == ["miss", "miss"]
+
+
+@BOTH_SHAPES
+@pytest.mark.parametrize(
+    ("status", "reason", "is_kept"),
+    [
+        ("completed", None, True),
+        ("incomplete", "max_output_tokens", True),
+        ("incomplete", "content_filter", False),
+        ("incomplete", "max_tool_calls", False),
+        ("in_progress", None, False),
+        (None, None, False),
+    ],
+)
+async def test_a_response_is_kept_where_it_ended_for_a_known_reason(
+    status: str | None,
+    reason: str | None,
+    is_kept: bool,
+    stream: bool,
+    gateway: RunningGateway,
+    http: aiohttp.ClientSession,
+    upstreams: Upstreams,
+) -> None:
+    ended = openai_response(Answer(), GPT_TARGET) | {"status": status}
+    ended["incomplete_details"] = {"reason": reason} if reason else None
+    kind = "response.incomplete" if reason else "response.completed"
+    *before, _ = openai_response_events(Answer(), {"model": GPT_TARGET})
+    last = b"event: %b\ndata: %b\n\n" % (
+        kind.encode(),
+        msgspec.json.encode({"type": kind, "sequence_number": len(before), "response": ended}),
+    )
+    whole = Answer(body=msgspec.json.encode(ended))
+    upstreams.openai.answer(Answer(events=(*before, last)) if stream else whole)
+    body = {"model": GPT_TARGET, "input": "Good morning", "stream": stream, "store": False}
+    headers = {"authorization": f"Bearer {await gateway.issue_key()}"}
+    told = []
+    for _ in range(2):
+        url = f"{gateway.url}/v1/responses"
+        async with http.post(url, json=body, headers=headers) as response:
+            await response.read()
+            told.append((response.status, response.headers["x-gatewright-cache"]))
+
+    assert told == [(200, "miss"), (200, "hit" if is_kept else "miss")]
 
 
 @BOTH_SHAPES

@@ -28,6 +28,7 @@ STOP_REASONS = {
     "refusal": "content_filter",
     "pause_turn": "pause",
 }
+REPEATABLE = STOP_REASONS.keys() - {"refusal"}
 STOPPED_BY = {
     "end": "end_turn",
     "stop_sequence": "stop_sequence",
@@ -83,7 +84,7 @@ def decode_reply(raw: bytes) -> Completion:
             if block.type in {"thinking", "redacted_thinking"}
         ),
         refusal=refusal_of(wire.stop_details) if stop_reason == "content_filter" else "",
-        is_unexplained=not wire.stop_reason,
+        is_repeatable=wire.stop_reason in REPEATABLE,
     )
 
 

@@ -8,6 +8,7 @@ from gateway.dialects.answer_tool import ANSWER_TOOL
 from gateway.dialects.anthropic_messages import foreign
 from gateway.dialects.anthropic_messages.reply import (
     COMPACTION,
+    REPEATABLE,
     STOP_REASONS,
     encode_usage,
     refusal_of,
@@ -39,7 +40,7 @@ class MessageStreamDecoder:
 
     __slots__ = (
         *("_answer", "_calls", "_calls_count", "_ended", "_foreign", "_is_answered"),
-        *("_is_sound", "_pieces", "_searching", "_splitter", "_stopped"),
+        *("_is_sound", "_pieces", "_searching", "_splitter", "_stops"),
         *("_summaries", "_summing", "_usage", "is_told"),
         "plain_words",
     )
@@ -49,8 +50,8 @@ class MessageStreamDecoder:
         self._pieces = PlainPieces(self._splitter)
         self.plain_words = self._pieces.words_of
         self._ended = False
-        self._stopped = False
-        """Whether it said why it stopped."""
+        self._stops: set[str] = set()
+        """Why it stopped, as far as it said."""
         self.is_told = False
         self._usage = UsageWire()
         self._is_sound = True
@@ -100,12 +101,21 @@ class MessageStreamDecoder:
         if kind in _SILENT:
             return self._block_end(raw, wire.index) if kind == _BLOCK_END else StreamEvent(raw, ())
         if kind == "message_stop":
-            self._ended = True
-            return StreamEvent(raw, (), is_terminal=True, is_unexplained=not self._stopped)
+            return self._end(raw)
         if kind == "error":
             word = (wire.error.type if wire.error is not None else None) or "error"
             return StreamEvent(b"", (Delta("error", word[:64]),), said=event.data)
         return self._lifecycle(raw, wire)
+
+    def _end(self, raw: bytes) -> StreamEvent:
+        self._ended = True
+        return StreamEvent(
+            raw,
+            (),
+            is_terminal=True,
+            is_unexplained=not self._stops,
+            is_repeatable=bool(self._stops) and self._stops <= REPEATABLE,
+        )
 
     def _is_foreign(self, data: bytes) -> bool:
         """Whether an event that cannot be read is of something that we do not read anyway."""
@@ -134,11 +144,11 @@ class MessageStreamDecoder:
         if wire.type == "message_delta":
             is_answer = self._answer >= 0 and not self._calls
             stopped = _stop(wire.delta, is_answer=is_answer)
-            if stopped:
-                self._stopped = True
+            if wire.delta is not None and wire.delta.stop_reason:
+                self._stops.add(wire.delta.stop_reason)
                 self._pieces.end()
             counted = self._counted(wire.usage)
-            self.is_told = self._stopped and self._is_sound and bool(counted)
+            self.is_told = bool(self._stops) and self._is_sound and bool(counted)
             deltas = (*stopped, *counted)
             return StreamEvent(raw, deltas, is_closing=True)
         return StreamEvent(raw, _OPAQUE, settles=())

@@ -31,7 +31,11 @@ STOP_REASONS = {
     "tool_calls": "tool_use",
     "function_call": "tool_use",
     "content_filter": "content_filter",
+    "eos": "end",
 }
+REPEATABLE = STOP_REASONS.keys() - {"content_filter"}
+"""Others have words of their own for what was withheld (`SAFETY`, `sensitive`) or broke off
+(`time_limit`, `network_error`)."""
 GIVEN_UP = frozenset({"abort", "error", "insufficient_system_resource"})
 """Reasons with which servers end what they gave up in its middle, and all of it in good order:
 vLLM and SGLang where a replica is drained or a scheduler lets a request go, DeepSeek where it has
@@ -58,7 +62,7 @@ def decode_reply(raw: bytes) -> Completion:
         wire = _REPLY.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UpstreamMalformed("The upstream's answer is not a chat completion.") from error
-    is_explained = check_finished(wire.choices, usage_of(wire.usage, wire.service_tier))
+    is_repeatable = check_finished(wire.choices, usage_of(wire.usage, wire.service_tier))
     choice = wire.choices[0]
     message = choice.message
     identity = wire.id or ""
@@ -81,7 +85,7 @@ def decode_reply(raw: bytes) -> Completion:
         usage=usage_of(wire.usage, wire.service_tier) or _estimated(wire),
         thinking=_thoughts(thought, message.tool_calls or (), calls) if thought or calls else (),
         refusal=message.refusal or "",
-        is_unexplained=not is_explained,
+        is_repeatable=is_repeatable and not any(each.message.refusal for each in wire.choices),
     )
 
 
@@ -100,19 +104,20 @@ def _thoughts(
 
 
 def check_finished(choices: Iterable[Ended], counted: Usage | None) -> bool:
-    """Whether each answer says why it stopped.
+    """Whether each answer stopped for a reason that makes it one to give again.
 
     Raises UpstreamFailed, with what it counted, where the upstream gave up an answer.
     """
-    is_explained = True
+    is_repeatable = True
     for choice in choices:
-        if not choice.finish_reason:
-            is_explained = False
+        if choice.finish_reason in REPEATABLE:
+            continue
         if choice.finish_reason in GIVEN_UP:
             error = UpstreamFailed("The upstream gave up its answer.")
             error.counted = counted
             raise error
-    return is_explained
+        is_repeatable = False
+    return is_repeatable
 
 
 def said_of(message: ReplyMessage) -> tuple[str, str]:

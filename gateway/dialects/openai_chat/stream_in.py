@@ -97,6 +97,7 @@ class ChatStreamDecoder(ChunkDecoder[ChunkChoice]):
     def _rare(self, piece: ReplyMessage, answer: int, deltas: list[Delta]) -> None:
         if piece.refusal:
             self._refused |= answer == 0
+            self._is_repeatable = False
             deltas.append(Delta("refusal", piece.refusal, answer))
         if piece.function_call is not None and piece.function_call.arguments:
             arguments = piece.function_call.arguments

@@ -31,7 +31,7 @@ def decode_reply(raw: bytes) -> Completion:
         wire = _REPLY.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UpstreamMalformed(_NOT_ONE) from error
-    is_explained = check_finished(wire.choices, usage_of(wire.usage, wire.service_tier))
+    is_repeatable = check_finished(wire.choices, usage_of(wire.usage, wire.service_tier))
     texts = [choice.text for choice in wire.choices]
     if None in texts:
         raise UpstreamMalformed(_NOT_ONE)
@@ -47,7 +47,7 @@ def decode_reply(raw: bytes) -> Completion:
         stop_sequence=stop_sequence,
         usage=usage_of(wire.usage, wire.service_tier)
         or Usage(output_tokens=estimate_written_tokens(texts), estimated=True),
-        is_unexplained=not is_explained,
+        is_repeatable=is_repeatable,
     )
 
 

@@ -33,7 +33,6 @@ INCOMPLETE = {
 """Why an answer is not whole; who takes a filtered one for whole would go on with half of it."""
 _REASONS = {"max_output_tokens": "length", "content_filter": "content_filter"}
 UNANSWERED = frozenset({"failed", "cancelled"})
-_ENDED = frozenset({"completed", "incomplete"})
 _ECHOED: Mapping[str, object] = {
     "instructions": None,
     "max_output_tokens": None,
@@ -88,7 +87,7 @@ def decode_reply(raw: bytes) -> Completion:
         usage=usage_of(wire) or _estimated(items, wire.output),
         thinking=tuple(filter(_says_something, map(_thought, items))),
         refusal=refusal,
-        is_unexplained=wire.status not in _ENDED,
+        is_repeatable=is_repeatable(wire, is_refused=bool(refusal)),
     )
 
 
@@ -100,6 +99,13 @@ def stop_reason(wire: Reply, *, has_calls: bool, is_refused: bool) -> str:
         reason = wire.incomplete_details.reason if wire.incomplete_details is not None else None
         return _REASONS.get(reason or "", "length")
     return "tool_use" if has_calls else "end"
+
+
+def is_repeatable(wire: Reply, *, is_refused: bool) -> bool:
+    """As `Completion` has it."""
+    reason = wire.incomplete_details.reason if wire.incomplete_details is not None else None
+    is_cut = wire.status == "incomplete" and _REASONS.get(reason or "") == "length"
+    return not is_refused and (is_cut or wire.status == "completed")
 
 
 def _parts(item: Item) -> list[Part]:

@@ -7,7 +7,7 @@ import msgspec
 from gateway.dialects import sse
 from gateway.dialects.openai_responses.foreign import is_text_call, is_unread, item_of, searches_in
 from gateway.dialects.openai_responses.marks import wrapped_item
-from gateway.dialects.openai_responses.reply import UNANSWERED, stop_reason, usage_of
+from gateway.dialects.openai_responses.reply import UNANSWERED, is_repeatable, stop_reason, usage_of
 from gateway.dialects.openai_responses.wire import Item, Reply, StreamWire
 from gateway.dialects.plain_pieces import PlainPieces
 from gateway.errors import UpstreamMalformed
@@ -264,7 +264,12 @@ class ResponseStreamDecoder:
         usage = usage_of(reply)
         if usage is not None:
             deltas.append(Delta("usage", usage=usage))
-        return StreamEvent(raw, tuple(deltas), is_terminal=True)
+        return StreamEvent(
+            raw,
+            tuple(deltas),
+            is_terminal=True,
+            is_repeatable=is_repeatable(reply, is_refused=self._refused),
+        )
 
     def _never_told(self, reply: Reply) -> list[Delta]:
         """Of a stream that told no word and no call: those that only its last event has."""

@@ -22,7 +22,7 @@ from gateway.dialects.anthropic_messages.dialect import AnthropicMessages
 from gateway.dialects.openai_chat.dialect import OpenAIChat
 from gateway.dispatch.live_stream import LiveStream
 from gateway.ports import Dialect
-from gateway.types import Completion, Delta, StreamEvent, Usage
+from gateway.types import Completion, StreamEvent, Usage
 from tests.gateway.dialects.samples import target
 
 
@@ -205,9 +205,8 @@ def test_a_stream_counts_as_what_it_takes_however_short_its_events_are(
     assert after - before < 1.5 * kept.length_bytes
 
 
-def event(text: bytes, *, is_last: bool = False, reason: str = "") -> StreamEvent:
-    deltas = (Delta("stop", stop_reason=reason),) if reason else ()
-    return StreamEvent(text, deltas, is_terminal=is_last)
+def event(text: bytes, *, is_last: bool = False) -> StreamEvent:
+    return StreamEvent(text, (), is_terminal=is_last, is_repeatable=is_last)
 
 
 async def kept(batches: list[list[StreamEvent]], longest: int = 2_000) -> list[tuple[bytes, ...]]:
@@ -222,7 +221,7 @@ async def kept(batches: list[list[StreamEvent]], longest: int = 2_000) -> list[t
 
 @pytest.mark.anyio
 async def test_a_stream_is_kept_once_and_whole() -> None:
-    batches = [[event(b"one")], [event(b"two", reason="end"), event(b"end", is_last=True)]]
+    batches = [[event(b"one")], [event(b"two"), event(b"end", is_last=True)]]
 
     assert await kept(batches) == [(b"one", b"two", b"end")]
     more = [event(b"more", is_last=True)]
@@ -230,11 +229,10 @@ async def test_a_stream_is_kept_once_and_whole() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_stream_that_is_long_withheld_or_not_surely_whole_is_not_kept() -> None:
+async def test_a_stream_that_is_long_cut_or_no_answer_to_give_again_is_not_kept() -> None:
     long, last = [event(b"x" * 600)], [event(b"yy", is_last=True)]
 
     assert await kept([long, last]) == []
-    assert await kept([[event(b"no", reason="content_filter")], last]) == []
     assert await kept([long]) == []
-    unexplained = structs.replace(event(b"end", is_last=True), is_unexplained=True)
-    assert await kept([[event(b"one")], [unexplained]]) == []
+    withheld = structs.replace(event(b"end", is_last=True), is_repeatable=False)
+    assert await kept([[event(b"one")], [withheld]]) == []

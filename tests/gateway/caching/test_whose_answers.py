@@ -136,7 +136,9 @@ class Upstream:
 
     async def complete(self, sent: object, plan: Plan, *_: object) -> Answered:
         said = msgspec.json.encode(Said(self.world, self._clock.monotonic_s()))
-        completion = Completion(said, "m", "model", "", (), "end", None, Usage())
+        completion = Completion(
+            said, "m", "model", "", (), "end", None, Usage(), is_repeatable=True
+        )
         return Answered(plan.candidates[0], "openai_chat", completion, ())
 
 
