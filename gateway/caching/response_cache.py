@@ -237,6 +237,7 @@ def start_of(passage: Passage) -> bytes:
         request.dialect,
         request.version,
         ",".join(request.betas),
+        ",".join(request.dropped),
         plan.translation,
         str(plan.candidates[0].output_tokens_cap),
     )

@@ -131,6 +131,24 @@ async def test_another_project_and_another_request_get_answers_of_their_own(
     assert calls(upstreams) == 4
 
 
+async def test_what_is_left_out_of_a_request_is_told_to_who_asked_it_and_to_nobody_else(
+    caller: Caller, upstreams: Upstreams
+) -> None:
+    body = ask("anthropic", model=CLAUDE_TARGET)
+    plain = caller.headers("anthropic")
+
+    told = []
+    for headers in (plain, plain | {"anthropic-beta": "not-known-2030-01-01"}) * 2:
+        reply = await caller.post("anthropic", body, headers)
+        told.append(
+            (reply.headers["x-gatewright-cache"], reply.headers.get("x-gatewright-dropped"))
+        )
+
+    left_out = "anthropic-beta"
+    assert told == [("miss", None), ("miss", left_out), ("hit", None), ("hit", left_out)]
+    assert calls(upstreams) == 2
+
+
 async def test_a_key_without_the_target_is_not_given_its_answer(
     gateway: RunningGateway, caller: Caller, upstreams: Upstreams
 ) -> None:
