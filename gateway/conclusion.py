@@ -102,8 +102,10 @@ class Conclusion:
 
         `unsound` gives those of some checks that the answer fails.
         """
+        stop_reason = stop_reason if stop_reason in UNUSUAL else ""
         if attempts.repeats:
-            return self._conclude(passage, _repeated(attempts, target, usage, dropped), content)
+            ending = _repeated(attempts, target, usage, dropped, stop_reason)
+            return self._conclude(passage, ending, content)
         if self._calibration is not None:
             self._calibration.observe(passage.request, target, usage)
         if passage.arrival.snapshot.policies.stays_warm:
@@ -120,7 +122,7 @@ class Conclusion:
             cost_microusd=cost_microusd,
             extra=attempts.extra,
             dropped=dropped,
-            stop_reason=stop_reason if stop_reason in UNUSUAL else "",
+            stop_reason=stop_reason,
         )
         return self._conclude(passage, ending, content, unsound)
 
@@ -275,7 +277,7 @@ async def _nothing_of(_request: ChatRequest, _organisation: str, _answer: bytes)
 
 
 def _repeated(
-    attempts: AttemptLog, target: Target, usage: Usage, dropped: tuple[str, ...]
+    attempts: AttemptLog, target: Target, usage: Usage, dropped: tuple[str, ...], stop_reason: str
 ) -> Ending:
     """An answer came from the response cache: nobody was asked, so nothing is charged."""
     saved = str(cost(target.price, usage))
@@ -288,6 +290,7 @@ def _repeated(
         cost_microusd=0,
         dropped=dropped,
         repeats={**attempts.repeats, "cache_saved_microusd": saved},
+        stop_reason=stop_reason,
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from gateway.conclusion import Concluded
+from gateway.dispatch.attempts import AttemptLog
 from gateway.errors import GatewrightError
 from gateway.money.catalogue import saved_by_cache
 from gateway.pacing.pings import Direct, Write
@@ -89,17 +90,20 @@ def late_headers(
     return headers
 
 
-def ending_headers(target: Target, usage: Usage, unmet: str) -> dict[str, str]:
+def ending_headers(
+    attempts: AttemptLog, target: Target, usage: Usage, unmet: str
+) -> dict[str, str]:
     """What is known of an answer once it is whole, where there is anything to say.
 
-    `unmet` is where it differs from the format that was asked for.
+    `unmet` is where it differs from the format that was asked for. Of an answer that is given again
+    nothing was saved by its upstream.
     """
     headers = {}
     if usage.estimated:
         headers["x-gatewright-usage"] = "estimated"
     if unmet:
         headers["x-gatewright-schema"] = f"unmet at {unmet}"
-    if saved := saved_by_cache(target.price, usage):
+    if not attempts.repeats and (saved := saved_by_cache(target.price, usage)):
         headers["x-gatewright-cache-saved-microusd"] = str(saved)
     return headers
 

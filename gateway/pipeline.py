@@ -123,7 +123,7 @@ class Pipeline:
         headers = answer_headers(passage, target, answered.dropped, concluded)
         headers |= cap_headers(passage, answered.candidate)
         headers |= attempts.told
-        headers |= ending_headers(target, usage, unmet)
+        headers |= ending_headers(attempts, target, usage, unmet)
         return WholeAnswer(body, headers)
 
     def _encoded(self, passage: Passage, answered: Answered) -> tuple[Completion, bytes]:

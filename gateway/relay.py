@@ -171,7 +171,7 @@ class Relay:
         }
         if self._pings.have_begun:
             told |= late_headers(passage, candidate, dropped)
-        told |= ending_headers(candidate.target, usage, unmet)
+        told |= ending_headers(self._attempts, candidate.target, usage, unmet)
         ending = encoder.finish(" ".join([f"{name}={told[name]}" for name in told]), usage)
         if encoder.response:
             # Before its caller sees the end: it may be continued at once.

@@ -87,6 +87,23 @@ async def test_the_same_request_is_answered_again_and_costs_nothing(
     assert outcome.detail["cache_saved_microusd"] == str(paid.cost_microusd)
 
 
+@BOTH_SHAPES
+async def test_a_cut_answer_is_recorded_as_such_again_and_saves_nothing_upstream(
+    stream: bool, gateway: RunningGateway, caller: Caller, upstreams: Upstreams
+) -> None:
+    saved = b"x-gatewright-cache-saved-microusd"
+    upstreams.openai.answer(Answer(stop="length", cache_read_tokens=5))
+    body = ask("openai", stream=stream, model=GPT_TARGET)
+
+    replies = [await caller.post("openai", body) for _ in range(2)]
+
+    outcomes = [(await gateway.records(reply.request_id))[1] for reply in replies]
+    assert [outcome.detail.get("cache") for outcome in outcomes] == [None, "hit"]
+    assert [outcome.detail["stop_reason"] for outcome in outcomes] == ["length", "length"]
+    told = [saved in reply.body + str(reply.headers).encode() for reply in replies]
+    assert told == [True, False]
+
+
 async def test_the_official_clients_read_an_answer_that_is_given_again(
     gateway: RunningGateway, upstreams: Upstreams
 ) -> None:
