@@ -327,7 +327,7 @@ class ResponseCacheSettings(Struct, frozen=True, forbid_unknown_fields=True):
     embeddings: str = ""
     """An in-house target that makes vectors, for policies that compare questions."""
     vectors_max: int = 4096
-    """Questions that can be compared; each takes four bytes for every dimension."""
+    """Questions that can be compared; each takes four bytes a dimension and eight a word."""
     url: str = ""
     """`redis://host:port/number` of a place that workers share; `rediss://` with TLS."""
     password: SecretReference | None = None

@@ -1,5 +1,7 @@
 """Which questions may get each other's answers: near in words, and the same in what matters."""
 
+import gc
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -170,10 +172,10 @@ def test_no_more_vectors_are_kept_than_the_settings_say(
     known, vector = Likenesses(vectors_max), vector_of([1.0])
     assert vector is not None
     for family, key in kept:
-        asked = Question(bytes([family]), "", (), ())
+        asked = Question(bytes([family]), "", b"", b"")
         known.keep(asked, vector, b"%d" % key)
         found = sum(
-            len(known.nearest(Question(bytes([each]), "", (), ()), vector)) for each in range(5)
+            len(known.nearest(Question(bytes([each]), "", b"", b""), vector)) for each in range(5)
         )
         assert found == len(known) <= vectors_max
 
@@ -181,7 +183,7 @@ def test_no_more_vectors_are_kept_than_the_settings_say(
 def test_a_family_that_is_still_asked_for_outlives_one_that_is_not() -> None:
     known, vector = Likenesses(2), vector_of([1.0])
     assert vector is not None
-    often, seldom, new = (Question(family, "", (), ()) for family in (b"o", b"s", b"n"))
+    often, seldom, new = (Question(family, "", b"", b"") for family in (b"o", b"s", b"n"))
     for asked in (often, seldom):
         known.keep(asked, vector, asked.family)
     known.nearest(often, vector)  # Found, and therefore not kept anew.
@@ -217,9 +219,28 @@ def test_a_family_that_is_asked_something_new_outlives_an_older_one() -> None:
     known, vector = Likenesses(3), vector_of([1.0])
     assert vector is not None
     for family, key in ((b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"c", b"4")):
-        known.keep(Question(family, "", (), ()), vector, key)
-    left = [len(known.nearest(Question(family, "", (), ()), vector)) for family in (b"a", b"b")]
+        known.keep(Question(family, "", b"", b""), vector, key)
+    left = [len(known.nearest(Question(family, "", b"", b""), vector)) for family in (b"a", b"b")]
     assert left == [2, 0]
+
+
+def test_a_question_takes_its_vector_and_eight_bytes_for_each_word() -> None:
+    count, dimensions, words = 100, 64, 4 * 240 + 2
+    known, text = Likenesses(count), "a b c d " * 240
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(count):
+            vector = vector_of([1.0] * dimensions)
+            assert vector is not None
+            known.keep(question(f"Question {number} {text}"), vector, b"%d" % number)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert len(known) == count
+    assert after - before < count * (4 * dimensions + 8 * words + 1_000)
 
 
 def test_a_vector_that_is_too_long_is_none() -> None:

@@ -120,7 +120,7 @@ def test_a_question_is_forgotten_with_its_answer_and_no_other_one_is() -> None:
     """Its words would lie in memory for as long as the process lives."""
     found, vector = cache(1 << 20, 3 * OVERHEAD_BYTES), vector_of([1.0])
     assert vector is not None
-    asked = {name: Question(name[:1], "What?", (), ()) for name in (b"a1", b"a2", b"b1", b"b2")}
+    asked = {name: Question(name[:1], "What?", b"", b"") for name in (b"a1", b"a2", b"b1", b"b2")}
     for kept_s, (name, question) in enumerate(asked.items()):
         found.keep("acme", name, reply(kept_s=kept_s))
         found.likenesses.keep(question, vector, name)
