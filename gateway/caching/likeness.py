@@ -43,6 +43,26 @@ _NEGATIONS: Final = frozenset(
         *("niet", "geen", "nooit", "zonder", "bez", "не", "нет", "без", "никогда"),
     }
 )
+_NUMBER_WORDS: Final = (
+    "zero two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen"
+    " sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety"
+    " hundred thousand million billion dozen half third quarter twice double triple"
+    " null zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn"
+    " sechzehn siebzehn achtzehn neunzehn zwanzig dreissig vierzig fünfzig sechzig siebzig achtzig"
+    " neunzig hundert tausend million millionen milliarde milliarden dutzend halb halbe drittel"
+    " viertel zweimal dreimal doppelt"
+    " deux trois quatre cinq sept huit neuf dix onze douze treize quatorze quinze seize vingt"
+    " trente quarante cinquante soixante cent cents mille moitié tiers quart double"
+    " cero dos tres cuatro cinco seis siete ocho nueve diez once doce trece catorce quince veinte"
+    " treinta cuarenta cincuenta sesenta setenta ochenta noventa cien ciento mil mitad tercio"
+    " due tre quattro cinque sei sette otto nove dieci undici dodici tredici quattordici quindici"
+    " sedici venti trenta quaranta cinquanta sessanta settanta ottanta novanta cento mezzo terzo"
+    " twee drie vijf zes zeven negen tien twaalf dertien veertien vijftien zestien twintig dertig"
+    " veertig vijftig zestig zeventig tachtig negentig"
+    " honderd duizend miljoen miljard helft"
+)
+"""As `casefold` writes them; none of those that are articles as well."""
+_NUMBERS: Final = frozenset(_NUMBER_WORDS.split())
 _HASH: Final = "q"
 
 Vector = NDArray[np.float32]
@@ -191,4 +211,5 @@ def _is_anchor(token: str, place: int) -> bool:
     folded = token.casefold().replace("\u2019", "'")
     is_name = place > 0 and token != token.lower() and folded.split("'")[0] != "i"
     is_negation = folded in _NEGATIONS or folded.endswith("n't")
-    return is_name or is_negation or any(each.isdigit() for each in token)
+    is_number = folded in _NUMBERS or any(each.isdigit() for each in token)
+    return is_name or is_negation or is_number

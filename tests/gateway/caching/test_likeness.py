@@ -55,6 +55,9 @@ def test_another_wording_may_be_compared(one: str, other: str) -> None:
         ('what does "retain" mean', 'please tell me what does "detain" mean'),
         ("Darf man das ohne Antrag?", "Sagen Sie mir: darf man das mit Antrag?"),
         ("list the files of user_7", "please list the files of user_8"),
+        ("list ten ways to save water", "please list twelve ways to save water"),
+        ("what do zwanzig Leute kosten", "was kosten denn dreißig Leute"),
+        ("is it twice a day", "is it to be taken three times a day"),
     ],
 )
 def test_what_changes_an_answer_keeps_questions_apart(one: str, other: str) -> None:
