@@ -208,10 +208,14 @@ def leave_for(passage: Passage) -> Leave:
     """What policy lets be done with the answer to this request.
 
     An answer that names an end user, or was made from a request with replaced names, is one
-    person's: it is never kept. Nor is what the log may not keep in full.
+    person's: it is never kept. What it continues may name one as well, and goes with him. Nor is
+    kept what the log may not keep in full.
     """
-    policies, ruling = passage.arrival.snapshot.policies, passage.ruling
+    policies, thread = passage.arrival.snapshot.policies, passage.request.thread
+    ruling = passage.ruling
     if not policies.keeps_answers or passage.subject or passage.rewriting is not None:
+        return NO_LEAVE
+    if thread is not None and thread.goes_on:
         return NO_LEAVE
     if ruling.plan.audit_content != "encrypted":
         return NO_LEAVE

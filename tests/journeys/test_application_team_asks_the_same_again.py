@@ -196,6 +196,29 @@ async def test_what_is_sensitive_or_somebodys_own_is_not_kept(
         assert calls(upstreams) == before + 2
 
 
+async def test_what_continues_an_end_users_answer_is_his_too(
+    gateway: RunningGateway, http: aiohttp.ClientSession, upstreams: Upstreams
+) -> None:
+    headers = {"authorization": f"Bearer {await gateway.issue_key()}"}
+
+    async def asked(**fields: object) -> tuple[str, str | None]:
+        body = {"model": GPT_TARGET, "input": "And then?"} | fields
+        url = f"{gateway.url}/v1/responses"
+        async with http.post(url, json=body, headers=headers) as response:
+            assert response.status == 200
+            return (await response.json())["id"], response.headers.get("x-gatewright-cache")
+
+    named, _ = await asked(user="customer-7")
+    async with http.post(f"{gateway.url}/v1/conversations", json={}, headers=headers) as response:
+        conversation = (await response.json())["id"]
+
+    for _ in range(2):
+        assert (await asked(previous_response_id=named))[1] is None
+        assert (await asked(conversation=conversation))[1] is None
+    assert [(await asked())[1] for _ in range(2)] == ["miss", "hit"]
+    assert calls(upstreams) == 6
+
+
 async def test_callers_decide_what_they_take_from_the_cache_and_leave_in_it(
     caller: Caller, upstreams: Upstreams
 ) -> None:
