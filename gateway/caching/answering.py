@@ -8,6 +8,7 @@ from collections.abc import Awaitable
 
 from msgspec import Struct, structs
 
+from gateway.answers.checks import is_unenforced, unmet_format
 from gateway.caching.kept_streams import NotedStream, RepeatedStream
 from gateway.caching.likeness import Question, Vector, question_of
 from gateway.caching.response_cache import (
@@ -96,7 +97,7 @@ class CachingAnswers:
         answered = await self._ask(passage, log)
         completion = answered.completion
         if place.wishes.may_keep and completion.is_repeatable:
-            self._keep(passage, place, answered, completion=completion)
+            self._keep(passage, place, answered, completion.text, completion=completion)
         return answered
 
     async def _stream(
@@ -110,7 +111,9 @@ class CachingAnswers:
             return live
 
         def keep(events: tuple[StreamEvent, ...]) -> None:
-            self._keep(passage, place, live, events=events)
+            # Of most answers nobody has to look at the words.
+            said = _said_in(events) if is_unenforced(live.dropped) else ""
+            self._keep(passage, place, live, said, events=events)
 
         return NotedStream(live, self._cache.reply_bytes_max, keep)
 
@@ -201,12 +204,16 @@ class CachingAnswers:
         passage: Passage,
         place: _Place,
         answer: Answered | LiveStream,
+        said: str,
         *,
         completion: Completion | None = None,
         events: tuple[StreamEvent, ...] = (),
     ) -> None:
         asked_us = passage.arrival.arrived_us
         if self._cache.is_erased(place.organisation, asked_us):
+            return
+        if unmet_format(passage, answer.dropped, said):
+            # Whoever asks once more because of that would get it once more.
             return
         reply = KeptReply(
             answer.candidate.target,
@@ -225,3 +232,9 @@ class CachingAnswers:
             self._shared.keep(place.organisation, place.key, reply, place.leave.keeps_s)
         if kept and place.question is not None and place.vector is not None:
             self._cache.likenesses.keep(place.question, place.vector, place.key)
+
+
+def _said_in(events: tuple[StreamEvent, ...]) -> str:
+    """The words of a streamed answer."""
+    deltas = (delta for event in events for delta in event.deltas)
+    return "".join(delta.text for delta in deltas if delta.kind == "text")

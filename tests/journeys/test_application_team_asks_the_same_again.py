@@ -298,6 +298,23 @@ async def test_an_answer_that_does_not_say_in_known_words_why_it_stopped_is_not_
 
 
 @BOTH_SHAPES
+@pytest.mark.parametrize(("text", "is_met"), [("No.", False), ('{"a": 1}', True)])
+async def test_an_answer_in_another_format_than_was_asked_for_is_not_kept(
+    text: str, is_met: bool, stream: bool, caller: Caller, upstreams: Upstreams
+) -> None:
+    upstreams.anthropic.answer(Answer(text=text))
+    fields: dict[str, Any] = {"model": CLAUDE_TARGET, "response_format": {"type": "json_object"}}
+    body = ask("openai", stream=stream, **fields)
+
+    replies = [await caller.post("openai", body) for _ in range(2)]
+
+    told = [reply.headers["x-gatewright-cache"] for reply in replies]
+    assert told == ["miss", "hit" if is_met else "miss"]
+    unmet = [b"x-gatewright-schema" in each.body + str(each.headers).encode() for each in replies]
+    assert unmet == [not is_met] * 2
+
+
+@BOTH_SHAPES
 @pytest.mark.parametrize(
     ("status", "reason", "is_kept"),
     [
