@@ -7,6 +7,7 @@ dialect, and every byte of the request. Nothing here is needed: all of it can be
 import hashlib
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from sys import getsizeof
 from typing import Final, Protocol
 
 from msgspec import Struct
@@ -17,17 +18,16 @@ from gateway.passage import Passage
 from gateway.projects import project_of
 from gateway.rollout.versions import PolicySet
 from gateway.routing.planning import Ruling
-from gateway.types import Candidate, Completion, DialectName, Principal, StreamEvent, Target
+from gateway.types import Candidate, Completion, Delta, DialectName, Principal, StreamEvent, Target
 from policies.limits import CACHE_S_MAX
 from policies.repeating import repeating
 
 
 OVERHEAD_BYTES: Final = 2048
 """About what an entry takes beside its texts."""
-COPIES: Final = 3
-"""An answer is held as the upstream's bytes and as what they mean."""
-EVENT_BYTES_MIN: Final = 400
-"""About what an event of a stream takes, however short its bytes are."""
+EVENT_BYTES: Final = 200
+PIECE_BYTES: Final = 240
+"""About what an event of a stream, and a piece or a call of an answer, takes beside its texts."""
 AGE_DIGITS_MAX: Final = 9
 FOR_EVER_S: Final = 10**AGE_DIGITS_MAX
 NEVER_S: Final = -1
@@ -53,13 +53,29 @@ class KeptReply(Struct, frozen=True):
 
     @property
     def length_bytes(self) -> int:
-        said = len(self.completion.raw) if self.completion is not None else 0
-        return OVERHEAD_BYTES + COPIES * said + length_of(self.events)
+        whole = _length_of_whole(self.completion) if self.completion is not None else 0
+        return OVERHEAD_BYTES + whole + length_of(self.events)
 
 
 def length_of(events: Iterable[StreamEvent]) -> int:
-    """About what the events of a stream take in memory."""
-    return sum(max(COPIES * len(event.raw), EVENT_BYTES_MIN) for event in events)
+    """About what the events of a stream take in memory: their bytes, and what these mean.
+
+    A text of which one sign is an emoji takes four bytes for every sign.
+    """
+    return sum(
+        EVENT_BYTES + len(event.raw) + sum(map(_length_of_piece, event.deltas)) for event in events
+    )
+
+
+def _length_of_whole(completion: Completion) -> int:
+    calls = completion.tool_calls
+    length = len(completion.raw) + getsizeof(completion.text) + PIECE_BYTES * len(calls)
+    length += sum(getsizeof(call.arguments_json) for call in calls)
+    return length + sum(map(_length_of_piece, completion.thinking))
+
+
+def _length_of_piece(delta: Delta) -> int:
+    return PIECE_BYTES + getsizeof(delta.text) + len(delta.signature) + len(delta.redacted)
 
 
 class AnswerPlace(Protocol):
