@@ -73,7 +73,8 @@ class SnapshotKeeper:
         """A change was heard of: keys and policies are swapped together."""
         self._keys = keys
         if levels != self.policies.levels:
-            self.policies = PolicySet(self._first.base, levels, self._first.visible_headers)
+            first = self._first
+            self.policies = PolicySet(first.base, levels, first.visible_headers, first.unkept)
         self._swap(keys)
 
     def publish_board(self, board: TargetBoard) -> None:

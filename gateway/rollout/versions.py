@@ -258,15 +258,20 @@ class PolicySet:
         base: PolicyDocument,
         levels: Mapping[str, Level] | None = None,
         visible_headers: Mapping[bytes, str] | None = None,
+        unkept: dict[str, PolicyDocument] | None = None,
     ) -> None:
         """`base` governs until the installation's own level has a live version.
 
         `visible_headers` are the request headers that policies may see, with the names they use.
+        `unkept` is that of the set before this one.
         """
         self.visible_headers = visible_headers or {}
         self.levels = dict(levels or {})
         own = self.levels.get(INSTALLATION, Level())
         self.base = own.live or base
+        self.unkept = {} if unkept is None else unkept
+        """By digest, documents of several levels together that decide here and are no version of
+        any: records name them, so somebody has to keep them before they can be explained."""
         self._governing: dict[str, Governing] = {}
 
     @property
@@ -362,7 +367,11 @@ class PolicySet:
                 )
             if level.shadow is not None and shadow is None:
                 shadow = _whole({**live, name: level.shadow})
-        return Governing(_whole(live), tuple(trials), shadow)
+        governing = Governing(_whole(live), tuple(trials), shadow)
+        for each in (governing.document, *(trial.document for trial in trials)):
+            if each.levels:
+                self.unkept[each.digest] = each
+        return governing
 
     def _live(self, name: str) -> PolicyDocument | None:
         return self.base if name == INSTALLATION else self.levels[name].live

@@ -149,6 +149,7 @@ class Board:
         self._health = health
         self._policies = policies
         self._kept = ""
+        self._kept_documents: set[str] = set()
 
     async def probe(self) -> None:
         """Ask every target how it is, and publish what changed."""
@@ -158,8 +159,17 @@ class Board:
         await self.keep()
 
     async def keep(self) -> None:
-        """Keep what policy knows of the targets, so that its decisions can be replayed."""
+        """Keep what policy knows of the targets, so that its decisions can be replayed.
+
+        And what decided where several levels have documents: versions are kept with their level.
+        """
         board = self._snapshots.board
         if board.digest != self._kept:
             await self._policies.boards.keep(board.digest, board.facts_for(None))
             self._kept = board.digest
+        unkept = self._snapshots.policies.unkept
+        for digest, document in list(unkept.items()):
+            if digest not in self._kept_documents:
+                await self._policies.keep(document)
+                self._kept_documents.add(digest)
+            unkept.pop(digest, None)

@@ -203,6 +203,31 @@ async def test_who_asked_can_ask_why_and_nobody_else(desk: Desk, tmp_path: Path)
         assert reply.status == 401
 
 
+async def test_what_documents_of_several_levels_decided_can_be_asked_and_replayed(
+    desk: Desk, tmp_path: Path
+) -> None:
+    at = ("--level", "org:acme")
+    await desk.does("draft", tmp_path / "live.toml", "--by", "Ann", *at)
+    await desk.does("approve", "1", "--by", "Bob", *at)
+    await desk.does("publish", "1", "--by", "Bob", *at)
+    live = await desk.until_served_by(CLAUDE_TARGET)
+    other = LIVE.replace(CLAUDE_TARGET, GPT_TARGET).replace('"claude"', '"gpt"')
+    tmp_path.joinpath("other.toml").write_text(other)
+    await desk.does("draft", tmp_path / "other.toml", "--by", "Ann", *at)
+    await desk.does("approve", "2", "--by", "Bob", *at)
+    await desk.does("canary", "2", "--by", "Bob", "--percent", "100", *at)
+    tried = await desk.until_served_by(GPT_TARGET)
+    await desk.does("rollback", "--by", "Bob", "--reason", "a drill", *at)
+
+    for request_id, rule in ((live, "claude"), (tried, "gpt")):
+        status, told = await why(desk.http, desk.gateway, desk.key, request_id)
+        assert status == 200
+        assert rule in {each["name"] for each in told["explanation"]["rules"]}
+    replayed = await desk.types("replay", tmp_path / "home.yaml", "--since", "1h", *at)
+    same, asked = replayed.output.split("reproduced: ")[1].split("\n")[0].split(" of ")
+    assert int(same) == int(asked) > 1
+
+
 async def test_a_header_that_policy_may_see_decides_and_is_recorded(
     tmp_path: Path, sqlite_url: str, upstreams: Upstreams, http: aiohttp.ClientSession
 ) -> None:

@@ -134,7 +134,8 @@ async def _policies(parts: Integration, order: PackOrder, first: int, last: int)
     """Documents that these records name, and all versions of the levels that govern their log.
 
     By digest, as the canonical JSON that the digest is of. Composed of several levels' documents, a
-    record's own may be none that was kept; then these are there. No other organisation's are.
+    record's own may not be kept yet, or be of a worker that kept none; then these are there. No
+    other organisation's are.
     """
     store, found = order.policies, {}
     if store is None:
