@@ -56,6 +56,7 @@ async def test_the_page_says_in_words_why_and_shows_every_rule_with_its_values(
     assert page.count("✓ matched") == 3
     assert page.count("✗ did not match") == 1
     assert "hour_utc = 11" in page
+    assert "length −0.12, reasoning 0.31, words 0.00" in page
     assert "the same decision" in page
     assert "Whoever has the role compliance in acme can ask for it." in page
     assert f"/o/acme/policies/simulator?request={ids[0]}" in page
@@ -467,3 +468,19 @@ async def test_a_refusal_says_which_error_it_was_and_not_that_it_was_sent(
     told = json.loads(text)
     assert told["meaning"] == MEANINGS["insufficient_quota"]
     assert told["reason"] == ""
+
+
+async def test_what_a_limit_refused_leads_to_the_limits_and_does_not_deny_that_policy_was_asked(
+    listener: Listener, browser: Browser
+) -> None:
+    """It said that no policy was asked, of what policy had let through before the money was due."""
+    key = await seeding.issue(listener, "the assistant")
+    quota = {"status": "refused", "http_status": 429, "error": "insufficient_quota"}
+    await listener.record(*seeding.requests(listener, key, 1, usage=None, **quota))
+    await browser.sign_in()
+    _, page = await browser.send("GET", f"{LIST}/req_{key}_0")
+    assert "policy was asked" not in page
+    at = f"/o/acme/costs/limits?open=key:{key}#key:{key}"
+    assert f'Not enough left: see <a href="{at}">' in page
+    answer, limits = await browser.send("GET", at)
+    assert (answer.status, f'id="key:{key}"' in limits) == (200, True)

@@ -160,7 +160,7 @@ class Asked:
             utc_us=self.utc_us + 4_200,
             decision_reason=decision.reason,
             complexity_ppm=round(facts.complexity * 1e6),
-            complexity_parts_ppm={"length": 120_000, "reasoning": 310_000},
+            complexity_parts_ppm={"length": -120_000, "reasoning": 310_000, "words": -2_000},
             classifier="complexity-3",
             candidates=decision.candidates,
             clearance=decision.obligations.jurisdictions,
