@@ -1,7 +1,9 @@
 """Gathers what the pages of keys show; reads only, and bounded."""
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
 import msgspec
 from litestar.exceptions import NotFoundException
@@ -12,7 +14,7 @@ from admin.keys.propagation import Propagation, propagation
 from admin.queries import PAGE_ROWS
 from admin.services import Services
 from gateway.audit.projecting.projection import SequencedRecord
-from gateway.clock import HOUR_US
+from gateway.clock import HOUR_US, SECOND_US
 from gateway.money.rates import RateLimit
 from gateway.oversight.deeds import OPERATORS
 from gateway.store.evidence.sink import AuditQuery
@@ -64,6 +66,8 @@ class KeyDetail(Struct, frozen=True):
 
     key: KeyLine
     rate: RateLimit | None
+    month_microusd: int
+    """What it cost this month by the records, whatever limits it had."""
     lately: int
     """Requests of the last hour; no more than COUNT_MAX are counted."""
     requests: tuple[KeyRequest, ...]
@@ -160,12 +164,21 @@ class KeyReader:
         return KeyDetail(
             key=line,
             rate=rates[0] if rates else None,
+            month_microusd=await self._this_month(organisation, key_id),
             lately=await self.lately(organisation, key_id),
             requests=await self._requests(organisation, line),
             deeds=await self._deeds(organisation, key_id),
             propagation=await self._propagation(line),
             secrets=await self.secrets_seen(organisation, key_id),
         )
+
+    async def _this_month(self, organisation: str, key_id: str) -> int:
+        """Of the organisation's own calendar; its line was read with what was recorded till now."""
+        zone = ZoneInfo(await self._services.spending.zone_of(organisation))
+        today = datetime.fromtimestamp(self._services.clock.utc_us() // SECOND_US, zone).date()
+        days, group = (str(today.replace(day=1)), str(today)), (key_id,)
+        figures = self._services.figures
+        return (await figures.costs_of(organisation, days, ("key_id",), [group])).get(group, 0)
 
     async def _propagation(self, line: KeyLine) -> Propagation | None:
         if line.revoked_us is None:

@@ -190,7 +190,8 @@ async def test_what_a_key_used_stands_on_its_page_with_a_way_to_each_request(
 ) -> None:
     key_id = await issue(listener, "busy")
     await limit(listener, f"key:{key_id}", 50_000_000, "month")
-    await listener.record(*requests(listener, key_id, 30, over_us=DAY_US // 8))
+    asked = requests(listener, key_id, 30, over_us=DAY_US // 8)
+    await listener.record(*asked)
     page = await see(owner, f"{LIST}/{key_id}")
     last = f"req_{key_id}_29"
 
@@ -198,6 +199,9 @@ async def test_what_a_key_used_stands_on_its_page_with_a_way_to_each_request(
     assert f'href="/o/acme/traffic?q=key:{key_id}"' in page
     assert "11 requests in the last hour" in page
     assert "of $50.00 this month" in page
+    told = msgspec.json.decode(await see(owner, f"/api/organisations/acme/keys/{key_id}"))
+    assert told["month_microusd"] == sum(each.cost_microusd for each in asked)
+    assert '<dt>Cost this month</dt><dd><a href="/o/acme/costs?by=key">$' in page
     assert "11 requests in the last hour" in await see(owner, f"{LIST}/{key_id}/revoke")
     peek, fragment = await owner.send("GET", f"{LIST}/{key_id}", hx_target="aside#peek")
     assert peek.status == 200
