@@ -95,7 +95,7 @@ async def test_a_draft_that_does_harm_is_taken_back_by_itself(
             await page.check("input[value=canary]")
             await page.fill("#field-percent", "100")
             await page.fill("#field-reason", "try it")
-            await page.click("text=Do it")
+            await page.click("#rollout button")
             assert "decides for 100% of the keys" in await page.inner_text("main")
             upstreams.anthropic.answer(Answer(status=500))
             async with asyncio.timeout(60):

@@ -146,6 +146,9 @@ async def test_a_draft_is_weighed_agreed_on_by_another_and_rolled_out(listener: 
         assert (await stepped(anton, path, "canary", percent="12.5"))[0] == 303
         _, page = await anton.send("GET", "/o/acme/policies")
         assert "canary 12.5%" in plain(page)
+        # All of a level's traffic may be under its canary, and the page said otherwise.
+        assert 'data-of="Would go to"' in (await anton.send("GET", path))[1], "cards on a phone"
+        assert "levels above govern. Version 1 is a canary for 12.5% of the keys." in plain(page)
         _, page = await anton.send("GET", HOME)
         assert "is a canary for 12.5% of the keys" in plain(page)
         assert (await stepped(anton, path, "publish"))[0] == 303
