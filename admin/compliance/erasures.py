@@ -181,7 +181,10 @@ def _one_shown(services: Services, office: Office) -> Showing:
         person = session_of(request).person
         values["is_own"] = same_person(person.name, case.asked_by)
         if case.state == "open":
-            values["others"] = await office.others(organisation, case.asked_by or person.name)
+            asked_by = case.asked_by or person.name
+            values["others"] = await office.others(
+                _P.CONTENT_APPROVE_ERASURE, organisation, asked_by
+            )
         return await services.shell.page(
             request, "compliance/erasure.html", "erasures", status, problem=problem, **values
         )

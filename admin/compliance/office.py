@@ -210,15 +210,10 @@ class Office:
     async def consequences(self, case: ErasureCase) -> Consequences:
         return await self.erasures.consequences(case.organisation, case.subject or None)
 
-    async def others(self, organisation: str, asked_by: str) -> list[str]:
-        """Who may agree to an erasure that somebody asks for."""
-        return [
-            each.name
-            for each in await self._services.people_lists.able(
-                Permission.CONTENT_APPROVE_ERASURE, organisation
-            )
-            if not same_person(each.name, asked_by)
-        ]
+    async def others(self, may: Permission, organisation: str, asked_by: str) -> list[str]:
+        """Who may agree, by this permission, to what somebody asks for."""
+        able = await self._services.people_lists.able(may, organisation)
+        return [each.name for each in able if not same_person(each.name, asked_by)]
 
     async def search(
         self, actor: str, organisation: str, reference: str

@@ -193,12 +193,18 @@ async def showing(
 ) -> Response[str]:
     """One reveal without content; once it is over, instead of a page that still shows some."""
     reveal, by_us = await office.reveal(organisation, reveal_id), office.custody.ends_by_us()
+    others = (
+        await office.others(_P.CONTENT_APPROVE_REVEAL, organisation, reveal.asked_by)
+        if reveal.is_waiting
+        else []
+    )
     answer = await services.shell.page(
         request,
         "compliance/reveal.html",
         "reveals",
         409 if error else 200,
         reveal=reveal,
+        others=others,
         problem=error.message if error else "",
         mistakes={error.parameter: error.message} if error and error.parameter else {},
         by_us=by_us,

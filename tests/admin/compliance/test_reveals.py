@@ -37,6 +37,8 @@ async def test_content_is_shown_once_a_second_person_agreed_and_while_it_is_open
     wanted, other = await converse(listener, ["ann", "bob"])
     async with person(listener, "cora") as cora, person(listener, "dan", "approver") as dan:
         one = await ask(cora, wanted)
+        _, page = await cora.send("GET", one)
+        assert "where dan may agree" in page
         early, page = await cora.send("POST", f"{one}/content")
         assert (early.status, SAID in page) == (409, False)
         own, page = await cora.send("POST", f"{one}/approve")
