@@ -128,6 +128,28 @@ async def test_what_somebody_is_called_breaks_between_words_on_a_phone(listener:
         assert [w[0] for w in await seen.page.evaluate(WORDS)].count("Maximiliane") == 1
 
 
+async def test_a_team_that_costs_something_is_named_on_one_line_on_a_phone(
+    listener: Listener,
+) -> None:
+    key = await issue(listener, "reviews", workspace="engineering")
+    dear = {"workspace": "engineering", "cost_microusd": 857}
+    await listener.record(*requests(listener, key, 9, **dear))
+    await person(listener, "vera", "viewer")
+    async with window(listener, width=390) as seen:
+        await seen.sign_in("vera", PASSWORD)
+        await seen.open("/o/acme/costs")
+        bill = seen.page.locator(".scroll[aria-label='Cost by team']")
+        assert await bill.locator("tbody td:first-child").inner_text() == "engineering"
+        lines = await bill.locator("tbody td:first-child").evaluate(LINES_OF)
+        assert (lines, "Cost by team" in await seen.page.evaluate(PUSHED)) == (1, False)
+        assert await seen.faults() == []
+
+
+LINES_OF = """(cell) => {
+  const range = document.createRange();
+  range.selectNodeContents(cell);
+  return new Set([...range.getClientRects()].map((each) => Math.round(each.top))).size;
+}"""
 PUSHED = """[...document.querySelectorAll('.scroll')].filter(
   (each) => each.scrollWidth > each.clientWidth + 1).map((each) => each.ariaLabel)"""
 """The tables that are wider than their place: what they say last is pushed out of sight."""
