@@ -1,5 +1,7 @@
 """On a phone the page itself begins on the first screen, below what leads to other pages."""
 
+from typing import Any
+
 import pytest
 
 from gateway.oversight.access import ROLES, Grant
@@ -132,7 +134,7 @@ async def test_a_team_that_costs_something_is_named_on_one_line_on_a_phone(
     listener: Listener,
 ) -> None:
     key = await issue(listener, "reviews", workspace="engineering")
-    dear = {"workspace": "engineering", "cost_microusd": 857}
+    dear: dict[str, Any] = {"workspace": "engineering", "cost_microusd": 857}
     await listener.record(*requests(listener, key, 9, **dear))
     await person(listener, "vera", "viewer")
     async with window(listener, width=390) as seen:

@@ -475,7 +475,11 @@ async def test_what_a_limit_refused_leads_to_the_limits_and_does_not_deny_that_p
 ) -> None:
     """It said that no policy was asked, of what policy had let through before the money was due."""
     key = await seeding.issue(listener, "the assistant")
-    quota = {"status": "refused", "http_status": 429, "error": "insufficient_quota"}
+    quota: dict[str, Any] = {
+        "status": "refused",
+        "http_status": 429,
+        "error": "insufficient_quota",
+    }
     await listener.record(*seeding.requests(listener, key, 1, usage=None, **quota))
     await browser.sign_in()
     _, page = await browser.send("GET", f"{LIST}/req_{key}_0")
