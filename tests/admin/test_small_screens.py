@@ -5,8 +5,12 @@ from typing import Any
 import pytest
 
 from gateway.oversight.access import ROLES, Grant
+from gateway.secrets.credentials import master_key
 from gateway.secrets.secret import Secret
 from gateway.store.identity.people import PeopleStore
+from gateway.store.policies.documents import PolicyStore
+from gateway.store.sealing.sealed_secrets import SealedSecretTable
+from policies.text.loading import load_document
 from tests.admin.batches import seeding as batches
 from tests.admin.chromium import window
 from tests.admin.listener import Listener
@@ -247,3 +251,28 @@ async def test_everything_that_a_list_says_is_in_sight_on_a_phone(listener: List
         await seen.open("/o/acme/traffic")
         assert await seen.page.evaluate(WORDLESS) == []
         assert len(await seen.page.evaluate(CARDS)) == 3
+
+
+async def test_versions_and_a_workers_figures_are_in_sight_on_a_phone(listener: Listener) -> None:
+    """When a version was written, and whether it could be compared, was beyond the edge."""
+    await issue(listener, "an assistant")
+    await person(listener, "petra", "platform_admin")
+    await report(listener, worker(listener))
+    async with listener.database() as database:
+        document = load_document('name = "acme"\nversion = 1\n')
+        store = PolicyStore(database, listener.clock)
+        for note in ("agreed with the works council", "and once more"):
+            await store.draft("org:acme", document, "wanda", note)
+        sealed = SealedSecretTable(database, master_key(listener.settings), listener.clock)
+        await sealed.seal("open-ai", Secret("sk-value"), "petra")
+    async with window(listener, width=390) as seen:
+        await seen.sign_in("petra", PASSWORD)
+        for path in (
+            *("/o/acme/policies/organisation/history", "/models/credentials/database/open-ai"),
+            *("/system/workers/w0", "/models/planner"),
+        ):
+            assert await seen.open(path) == 200, path
+            rows = await seen.page.evaluate(CARDS)
+            assert rows == [True] * len(rows) != [], path
+            assert await seen.page.evaluate(PUSHED) == [], path
+            assert await seen.faults() == [], path
