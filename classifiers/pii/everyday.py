@@ -39,6 +39,14 @@ lieferung anfrage termin kunde kündigung sitzung weiterleitung begriffsklärung
 kleine große alte junge erste zweite dritte letzte
 sehr geehrte geehrter damen herren laut gilt punkt betrag summe datum nummer menge preis posten
 stück seite anlage betreff grüße passwort zeichen mindestens monatsende
+montag dienstag mittwoch donnerstag samstag januar februar märz oktober dezember november heutige
+gestern morgen nächste nächsten vielen dank hallo guten tag abend freundliche freundlichen bitte
+anbei gern gerne leider hiermit zudem außerdem deshalb daher falls sobald ob warum wieso welche
+welcher welches wer unser unsere unserer ihren euer jeder jede jedes vier fünf sechs sieben neun
+zehn stunden minuten wochen tage tagen monate euro prozentpunkte angebot auftrag ergebnis ergebnisse
+protokoll abnahme umsatz quartal einzelpreis gesamt gesamtpreis mehrwertsteuer kosten gebühr
+position teilnehmer tagesordnung aufgabe aufgaben fehler abschnitt kapitel absatz gleis raum etage
+rampe
 """
 _FRENCH = """
 le la les de du un une et en à dans est que qui par pour au aux sur il elle ne pas se ce cette son
@@ -55,6 +63,18 @@ fondée créé publié joué remporté devient commence habite travaille redirec
 article facture contrat commande livraison client demande réunion
 mot passe doit moins caractères salle suivi numéro montant total référence date prix quantité
 bonjour cordialement objet veuillez
+lundi mardi mercredi jeudi vendredi samedi dimanche janvier février mars juin juillet août septembre
+octobre novembre décembre aujourd hier demain matin soir midi minuit heure heures minutes semaine
+semaines mois trimestre semestre quatre cinq six sept huit neuf dix onze douze vingt trente cent
+million millions milliard milliards euros merci bonsoir voici voilà vos notre votre mes tes
+ces cet aucun aucune chaque plusieurs certains certaines quel quelle quels quelles pourquoi comment
+quand lorsque lorsqu afin grâce malgré selon suite ajouter ajoutez ajoute corriger corrigez vider
+videz ouvrir ouvrez fermer fermez choisir choisissez cliquez cliquer envoyer envoyez recevoir
+vérifier vérifiez mettre mettez prendre prenez passer passez rédiger rédige rédigez écrire écris
+écrivez résumer résume résumez traduire traduis traduisez expliquer explique expliquez donner donne
+donnez faire fais faites voyez facturation bon devis colis palette quai poste désignation remise
+acompte solde taxe somme objectif objectifs action actions décision décisions ordre compte rendu
+parfait super désolé sauf hors dès lors peut peuvent doivent sera seront serait soit auront
 """
 _SPANISH = """
 el los las del y a al una unos unas por con no para su sus lo como más pero fue ha este esta ese
@@ -71,6 +91,17 @@ trabaja gestiona escuelas públicas mundial selección fútbol organización ter
 anexo véase lista factura contrato pedido entrega cliente reunión
 debe tener menos caracteres contraseña número seguimiento importe total referencia fecha precio
 cantidad saludos asunto ocho
+lunes martes miércoles jueves viernes sábado enero febrero marzo junio agosto septiembre octubre
+noviembre diciembre hoy ayer mañana tarde noche hora horas minuto minutos semana semanas meses
+cuatro cinco seis siete nueve diez doce veinte treinta cien mil millón millones punto puntos hola
+buenos buenas estimado estimada estimados estimadas atentamente cordialmente quedo quedamos adjunto
+adjunta favor según cada varios varias ningún ninguna cuál cuáles cuándo cómo dónde porque aunque
+mientras así además añade añadir agrega agregar escribe escribir resume resumir traduce traducir
+explica explicar genera generar revisa revisar corrige corregir sube subir súbelo baja envía enviar
+haz hacer pon poner dejar prueba probar abre abrir cerrar busca buscar llama llamar llámame bolsa
+gobierno ventas compra compras envío albarán línea líneas columna columnas tabla tienda almacén
+riesgo riesgos cambio cambios objetivo objetivos paso pasos acta asistentes puede pueden podrá
+podrán deben será serán
 """
 _ITALIAN = """
 i gli di della dello dei degli delle nel nella nei che alla ai è per non dal dalla sul sulla come
@@ -85,6 +116,17 @@ vinse perse giocò lavora situato situata redirect rinvia disambigua vedi fattur
 consegna richiesta appuntamento riunione
 codice articolo lotto totale documento spedito gentile caratteri numero importo riferimento data
 prezzo quantità saluti oggetto deve
+lunedì martedì mercoledì giovedì venerdì sabato gennaio febbraio aprile maggio giugno luglio
+settembre ottobre dicembre oggi ieri domani mattina notte ore minuti settimana settimane mese mesi
+quattro cinque sette nove dieci undici dodici venti trenta cento milione milioni miliardi ciao
+grazie buongiorno buonasera salve gentili spettabile spett cordiali distinti perfetto ottimo va bene
+certo ecco infatti inoltre quindi perché mentre quale quali ogni alcuni alcune nessuno nessuna
+qualche secondo ci nostro nostra vostra vostro loro aggiungi aggiungere scrivi scrivere spiega
+spiegare spiegami traduci tradurre correggi correggere riassumi riassumere prepara preparare
+controlla controllare apri aprire chiudi chiudere invia inviare chiedi chiedere passa passare fai
+fare metti mettere lessate unite mescolate aggiungete bonifico ferie preventivo magazzino negozio
+azione azioni prossimo prossimi prossima prossime passo passi verbale presenti costo costi rischio
+rischi obiettivo obiettivi punti fasi può possono devono sarà saranno hanno viene vengono
 """
 _DUTCH = """
 het een van is dat op te zijn voor met niet aan om ook bij nog uit maar door over hij zij ze hun
@@ -98,6 +140,13 @@ broer zus vader moeder vrouw gezin inwoners bevolking soort geslacht taal komt w
 speelt gespeeld gezongen gewonnen verloren geboren overleden getrouwd benoemd gekozen gesticht
 gevestigd ligt kwam kwamen uiteindelijk echter prijs eigendom nationaliteit vertaling eveneens
 doorverwijzing lijst zie factuur contract bestelling levering klant afspraak vergadering
+maandag dinsdag woensdag donderdag vrijdag zaterdag zondag januari februari maart juni december
+vandaag gisteren ochtend middag avond uur week weken maand maanden kwartaal vijf zes zeven acht
+negen elf twaalf twintig honderd duizend miljoen miljard procent goedemorgen goedemiddag beste
+geachte bedankt graag hartelijk vriendelijke groet groeten bijlage hierbij uw wij jullie mijn jouw
+welke wat waar waarom hoe elk enkele schrijf schrijven vertaal vertalen leg uitleg maak maken
+controleer controleren stuur sturen voeg toe toevoegen sluit meldt zegt aantal bedrag totaal korting
+btw regel pagina actiepunten risico doel doelen stap stappen moet moeten mag mogen zal zullen
 """
 _POLISH = """
 w z do się nie jest to że o od po za dla jak przez był była było były być są oraz jego jej który
@@ -121,6 +170,13 @@ time jogador treinador jogo taça torneio fase canção filme série romance liv
 rainha bispo prefeito deputado eleições batalha exército história nascimento filho filha irmão
 irmã pai mãe família população espécie gênero nascido nascida nomeado eleito venceu perdeu jogou
 trabalha localizado localizada redirecionamento ver fatura consulta reunião
+terça quarta quinta sexta janeiro fevereiro março maio junho julho setembro outubro novembro
+dezembro hoje ontem amanhã manhã noite mês quatro sete oito dez doze vinte trinta cem milhão milhões
+bilhões reais olá obrigado obrigada bom boa prezado prezada prezados atenciosamente segue seguem
+você vocês nosso nossa nossos nossas vários várias nenhum nenhuma qual quais embora assim além ainda
+escreva escrever resuma traduza traduzir adicione adicionar corrija corrigir envie faça fazer abra
+feche fechar verifique verificar nota valor pagamento fornecedor empresa empresas pequena pequenas
+definição risco riscos passos ata pode podem devem serão foram estão
 """
 _RUSSIAN = """
 и в во не на с со что он она они как к по но из у за от о об же для это этот эта его её их был
@@ -184,6 +240,7 @@ using usize usr usually valgrind validating validation value values var vec vect
 verbosity verify version versions views vim void waiting watch webpack wget when whenever whereas
 wherever whether window windows within without workers workflow wrap write writers writing xargs
 xml yml zsh
+hedge hedged hedges hedging pong pings pinged apac emea imei
 """
 
 _EVERYDAY = (

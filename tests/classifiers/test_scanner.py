@@ -112,6 +112,11 @@ def test_the_code_behind_a_town_belongs_to_an_address(behind: str, code: str) ->
         ("Meet Sofia Marchetti there.", "Sofia Marchetti", "Sofia Marchetti"),
         ("Wir fragen Frau Neue morgen.", "Neue", "Neue"),
         ("12.", "12", "12"),
+        ("Lundi : revue de sprint.", "Lundi", None),
+        ("El tren tarda dos horas y media.", "dos horas", None),
+        ("Grazie. Gentili clienti, buongiorno.", "Gentili", None),
+        ("When is a request hedged?", "hedged", None),
+        ("Merci, Lucie Perrin.", "Merci, Lucie Perrin", "Lucie Perrin"),
     ],
 )
 def test_everyday_words_of_other_languages_are_nobody(
