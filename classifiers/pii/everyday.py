@@ -255,6 +255,15 @@ _EVERYDAY = (
     _TECHNICAL,
 )
 _WORDS: Final = frozenset(word for words in _EVERYDAY for word in words.split())
+_OF_OTHER_LANGUAGES: Final = (
+    frozenset(word for words in _EVERYDAY[:-1] for word in words.split())
+    | frozenset(_BEFORE_SURNAMES.split())
+) - frozenset(
+    """
+    a i me no on he do die was an am war so also man will to of men over we is at be as has it by
+    but are plus final president in or her dat hat bad not all list fall main star
+    """.split()  # noqa: SIM905 - a list literal would fill a screen.
+)
 _BODIES: Final = frozenset(_ENGLISH_BODIES.split())
 _PARTICLES: Final = frozenset(_BEFORE_SURNAMES.split())
 _WORD: Final = re.compile(r"[^\W\d_]+")
@@ -283,6 +292,11 @@ def named_part(text: str, start: int, end: int) -> tuple[int, int] | None:
 def is_everyday(word: str) -> bool:
     """Whether it is one of these words, however it is written."""
     return word.lower() in _WORDS
+
+
+def is_of_other_language(word: str) -> bool:
+    """Whether a word in small letters is one of another language, and none of English."""
+    return word in _OF_OTHER_LANGUAGES
 
 
 def _is_everyday(text: str, start: int, end: int) -> bool:

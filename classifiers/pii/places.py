@@ -4,11 +4,15 @@ import re
 from typing import Final
 
 from classifiers.pii.everyday import is_everyday
+from classifiers.pii.writing import has_capitals
 
 
 _NOT_IN_ADDRESSES: Final = re.compile(r"[\[\]{}<>=_\\;|$`]|[A-Za-z_]\(|^[a-z]+:$")
 _BESIDE_CODE: Final = frozenset("[]{}()<>=_\\$`")
 _SHORT_WORD: Final = 4
+_NAME_LENGTH: Final = 24
+_KIND_LENGTH: Final = 5
+_TELLS_LENGTH: Final = 40
 # What is an address whatever stands beside it: a number and a word with a capital, a kind of
 # street, a British postal code.
 _SURELY_PLACE: Final = re.compile(
@@ -30,6 +34,37 @@ _COUNTED: Final = re.compile(
 )
 _IS_TIME: Final = re.compile(r"[0-2]?[0-9] ?h ?[0-5][0-9]")
 _GOES_ON_AS_NUMBER: Final = re.compile(r"[0-9]?[.,][0-9]")
+
+_KIND_OF_STREET: Final = re.compile(
+    r"\b(?:street|road|lane|avenue|drive|boulevard|court|crescent|close|terrace|way|square|st|rd|ave"
+    r"|blvd|platz|weg|gasse|allee|rue|quai|chemin|impasse|place|via|viale|corso|piazza|calle|avenida"
+    r"|paseo|plaza|rua|travessa|ulic[ay]|ul|plac|aleja|vei|vej|v\u00e4g|gate|gata|katu|utca|cesta"
+    r"|sokak|suite|apt|flat|box|floor|nagar|marg|colony|sector|plot)\b"
+    r"|(?:stra(?:\u00df|ss)e|straat|laan|gracht|plein|kade|gatan|v\u00e4gen)\b|str\.",
+    re.IGNORECASE,
+)
+_TELLS: Final = re.compile(
+    r"\b(?:liv(?:es?|ing)|resid\w+|a[d]{1,2}res\w*|direcci[o\u00f3]n|indirizzo|endere\w+|located|deliver\w*"
+    r"|ship\w*|domicil\w+|wohn\w*|viv[eo]|habit\w+|abit\w+|demeur\w+|woon\w*|mieszka\w*|mora)\b"
+    r"[^.\n]{0,24}\Z",
+    re.IGNORECASE,
+)
+_LETTERS: Final = re.compile(r"[^\W\d_]+")
+_BEGUN: Final = re.compile(r"[A-Z\u00c0-\u00de][\w.'-]*[ ]?\Z")
+_COUNTS: Final = re.compile(r"[0-9]+ [a-z\u00df-\u00ff]{4,}")
+_UNITS: Final = (
+    r"(?:%|\u20ac|\$|\u00a3|kg|g|mg|t|km|cm|mm|ml|kWh|MWh|GWh|kW|MW|GW|[KMGT]i?B|[kKMGT]o|ms|min|sec"
+    r"|px|dpi|EUR|USD|CHF|GBP|INR|euros?|dollars?|Mio|Mrd|mld|mln|Prozent|per ?cent|pour cent"
+    r"|por ciento|per cento|procent|mill(?:ones|ions?|oni|onen|\u00f3n|arden?|iards?)"
+    r"|mil(?:h\u00f5es|iardi|ione|ioni)|hours?|heures?|horas?|ore|Stunden?|uur|godzin|days?|jours?"
+    r"|d[i\u00ed]as?|giorni|Tagen?|dagen|dni|weeks?|semaines?|semanas?|settimane|Wochen|weken|months?"
+    r"|mois|mes(?:es|i)?|Monaten?|maanden|years?|ans|a[n\u00f1]os|anni|Jahren?|jaar|minutes?|minut[io]s?"
+    r"|Minuten|lat|rok[ui]?)"
+)
+_MEASURED: Final = re.compile(
+    rf"\D{{0,12}}[0-9][0-9.,\u00a0\u202f ]*(?:\w{{1,3}} [0-9.,]+ ?)?{_UNITS}(?!\w)"
+)
+_UNIT: Final = re.compile(rf"[0-9.,]*[ \u00a0\u202f]?{_UNITS}(?!\w)")
 
 
 def is_place(said: str, before: str, after: str) -> bool:
@@ -54,6 +89,33 @@ def is_place(said: str, before: str, after: str) -> bool:
         return False
     words = [word for word in re.findall(r"\w+", said) if not is_everyday(word)]
     return any(len(word) > _SHORT_WORD or not word.islower() for word in words)
+
+
+def is_count(text: str, start: int, end: int) -> bool:
+    """Whether it says how much there is of something.
+
+    So does what has no capital in a sentence that has some.
+    """
+    said = text[start:end]
+    if _KIND_OF_STREET.search(said) is not None:
+        return False
+    if _MEASURED.match(said) is not None:
+        return True
+    if said[-1:].isdigit() and _UNIT.match(text, end) is not None:
+        return True
+    words = _LETTERS.findall(said)
+    if words and all(map(is_everyday, words)):
+        return True
+    small = said.islower() or _COUNTS.match(said) is not None
+    begun = _BEGUN.search(text, max(0, start - _NAME_LENGTH), start) is not None
+    return small and not begun and has_capitals(text, start)
+
+
+def is_told(text: str, start: int, end: int) -> bool:
+    """Whether words alone are an address: they name a kind of street, or somebody lives there."""
+    if _KIND_OF_STREET.search(text, start, end + _KIND_LENGTH) is not None:
+        return True
+    return _TELLS.search(text, max(0, start - _TELLS_LENGTH), start) is not None
 
 
 def _is_amount(said: str, before: str, after: str) -> bool:

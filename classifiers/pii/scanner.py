@@ -5,9 +5,11 @@ What a check digit proves outranks what a context word suggests, and that outran
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Final
+
+from msgspec import structs
 
 from classifiers.pii.decoded import Decoded
 from classifiers.pii.detect import Look, Scan, look
@@ -18,6 +20,7 @@ from classifiers.pii.follow_up import followed, lines_of
 from classifiers.pii.normalise import readable
 from classifiers.pii.normalise import warm as warm_tables
 from classifiers.pii.own_forms import without_own_forms
+from classifiers.pii.places import is_told
 from classifiers.pii.soft import soft_findings
 from classifiers.pii.tagger import OutOfTimeError, Tagger, never
 from classifiers.pii.tagger import load as load_tagger
@@ -40,12 +43,15 @@ _NUMBER_LABELS = frozenset({"PHONE", "BANK_ACCOUNT", "US_SSN", "NATIONAL_ID", "P
 _NEAR_LENGTH: Final = 60
 _PLACES = frozenset({"ADDRESS", "LOCATION"})
 _end_of = attrgetter("end")
+_ADDRESSES: Final = frozenset({"ADDRESS"})
 _PERSONS: Final = frozenset({"PERSON"})
 # A word for a code or a house, then at most two more words; or a name of four letters and more.
 _NUMBERED = re.compile(
     r"(?:\b(?i:zip|pin|plz|cap|cep|post\w*|c[o\u00f3]d\w*|building|house|flat|apartment|apt|suite|street)"
     r"\b\W{0,3}(?:\w+\W{1,3}){0,2}|\b(?-i:[A-Z\u00c0-\u00de\u0160\u017d])\w{3,} )\Z"
 )
+_NAME: Final = re.compile(r"[^\W\d_]\S*[^\W\d_](?: [^\W\d_]\S*[^\W\d_])+")
+_LONGEST_NAME: Final = 4
 _CODE_LENGTH: Final = 10  # The longest postal code: five digits, a dash, four.
 
 
@@ -111,7 +117,7 @@ class Scanner:
                 if sum(map(str.isalnum, view.text[a:b])) > 1:  # One letter names nobody.
                     place = view.origin(a), view.origin_end(b)
                     found.append(Finding(*place, label, tagged.score, "tagger"))
-        return [finding for finding in found if _is_said(finding, found, text)]
+        return [*_said(found, text)]
 
     def _behind(self, view: Decoded, expired: Callable[[], bool]) -> list[Finding]:
         found = []
@@ -165,6 +171,36 @@ def _believed(label: str, text: str, start: int, end: int) -> str | None:
     if may_be_of_person(text, label, start, end):
         return label
     return "PERSON" if label == "USERNAME" and text[start:end].isalpha() else None
+
+
+def _said(found: list[Finding], text: str) -> Iterator[Finding]:
+    """The findings for which something speaks.
+
+    Words alone are an address beside one with a number, or behind what tells it; else they may be
+    somebody's name.
+    """
+    numbered: list[Finding] | None = None
+    for finding in found:
+        start, end = finding.start, finding.end
+        if finding.label != "ADDRESS" or any(map(str.isdigit, text[start:end])):
+            if _is_said(finding, found, text):
+                yield finding
+            continue
+        if numbered is None:
+            places = [each for each in found if each.label == "ADDRESS"]
+            numbered = [f for f in places if any(map(str.isdigit, text[f.start : f.end]))]
+        if is_told(text, start, end) or _is_near(finding, numbered, _ADDRESSES):
+            yield finding
+        elif _may_be_name(text[start:end]):
+            yield structs.replace(finding, label="PERSON")
+
+
+def _may_be_name(said: str) -> bool:
+    """Two to four words, the first and the last with a capital."""
+    words = said.split()
+    if _NAME.fullmatch(said) is None or len(words) > _LONGEST_NAME:
+        return False
+    return all(word != word.lower() for word in (words[0], words[-1]))
 
 
 def _is_said(finding: Finding, found: list[Finding], text: str) -> bool:

@@ -11,7 +11,9 @@ import re
 import string
 from typing import Final
 
-from classifiers.pii.places import is_place
+from classifiers.pii.places import is_count, is_place
+from classifiers.pii.unlearned import is_unlearned, speaks_for_unlearned
+from classifiers.pii.writing import may_be_name_in_small_letters
 
 
 _BEFORE: Final = 60
@@ -163,15 +165,30 @@ def speaks_for(text: str, label: str, start: int, end: int) -> bool:
         return near.search(before) is not None and _is_password(text, start, end)
     if label == "DRIVER_LICENSE" and sum(map(str.isdigit, said)) < _LICENCE_DIGITS_MIN:
         return False
-    if _is_other_script(before + said + after):
-        return label not in _OF_DIGITS or not _is_called_otherwise(before, said)
-    if label == "ADDRESS":
-        return is_place(said, before, after)
+    around = before + said + after
+    if _is_other_script(around):
+        return (not is_unlearned(around) or speaks_for_unlearned(text, label, start, end)) and (
+            label not in _OF_DIGITS or not _is_called_otherwise(before, said)
+        )
+    if label in _OF_WORDS:
+        return _OF_WORDS[label](text, start, end)
     if near is None or (label == "PHONE" and _BY_ITS_FORM.match(said) is not None):
         return True
     if label in _CALLED_WITHIN and near.search(said) is not None:
         return True
     return near.search(before) is not None or near.search(after) is not None
+
+
+def _may_be_address(text: str, start: int, end: int) -> bool:
+    before, after = text[max(0, start - _BEFORE) : start], text[end : end + _AFTER]
+    return is_place(text[start:end], before, after) and not is_count(text, start, end)
+
+
+def _may_be_name(text: str, start: int, end: int) -> bool:
+    return not text[start:end].islower() or may_be_name_in_small_letters(text, start, end)
+
+
+_OF_WORDS: Final = {"ADDRESS": _may_be_address, "PERSON": _may_be_name}
 
 
 def may_be_of_person(text: str, label: str, start: int, end: int) -> bool:

@@ -190,6 +190,71 @@ def test_a_kind_of_road_and_a_grade_are_nobodys_address(text: str) -> None:
     assert "ADDRESS" not in labels(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Le journal est un fichier tournant de 50 Mo.",
+        "El paquete llegará en un plazo de 48 a 72 horas.",
+        "Palette 3, poids brut 482 kg, départ demain.",
+        "El almacén ha recibido 22 palés de la fábrica.",
+        "Der Betrag ist innerhalb von 14 Tagen fällig.",
+        "| Poste | Budget |\n|---|---|\n| Matériel | 45 000 € |",
+    ],
+)
+def test_how_much_there_is_of_something_is_nobodys_address(text: str) -> None:
+    assert not labels(text).keys() & {"ADDRESS", "DOB"}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("Merci de livrer au 14 rue des Tanneurs, 69003 Lyon.", "14 rue des Tanneurs, 69003 Lyon"),
+        ("hola, vivo en la calle alcalá 215, madrid", "calle alcalá 215"),
+        ("He lives at Ivy Cottage, Little Haddon.", "Ivy Cottage, Little Haddon"),
+    ],
+)
+def test_an_address_is_found_with_its_kind_of_street_and_where_somebody_lives(
+    text: str, value: str
+) -> None:
+    assert value in labels(text).get("ADDRESS", "") or labels(text).get("ADDRESS", "?") in value
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("El gobierno obliga a reducir el riego en la cuenca.", None),
+        ("Il piano di rilascio è stato approvato dalla direzione.", None),
+        ("Bere un litro e mezzo di acqua al giorno è consigliato.", None),
+        ("Hola, soy maria lopez y quiero cambiar mi pedido.", "maria lopez"),
+        ("can you call john smith about the invoice", "john smith"),
+    ],
+)
+def test_words_in_small_letters_name_somebody_in_english_or_where_somebody_is_introduced(
+    text: str, name: str | None
+) -> None:
+    assert labels(text).get("PERSON") == name
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("تمت الموافقة على ميزانية الربع الثالث وتأجيل مناقشة العقود.", None),
+        ("取得日の五営業日前までにシステムから行ってください。", None),
+        ("الموظفة فاطمة الزهراني مولودة في 12/05/1990.", "الموظفة فاطمة الزهراني"),
+        ("出席者：鈴木一郎", "鈴木一郎"),
+    ],
+)
+def test_scripts_that_were_never_learned_need_a_word_for_a_name(
+    text: str, name: str | None
+) -> None:
+    assert labels(text).get("PERSON") == name
+
+
+def test_a_table_of_days_in_other_scripts_has_nobodys_birthday_and_a_birth_has() -> None:
+    assert not labels("日付,店舗,数量,金額\n2024-06-01,札幌,32,48000\n2024-06-02,福岡,27,40500")
+    assert "DOB" in labels("الموظفة فاطمة الزهراني مولودة في 12/05/1990.")
+
+
 def test_a_changed_artefact_is_refused(tmp_path: Path) -> None:
     directory = tmp_path / "artefact"
     shutil.copytree(tagger.ARTEFACT_DIRECTORY, directory)
