@@ -2,6 +2,8 @@
 
 # ruff: noqa: PLR2004 - the numbers here are those of the heuristics, explained where they stand.
 
+import re
+
 from classifiers.pii.rules import Rule
 from classifiers.pii.secrets import is_placeholder, is_template
 
@@ -21,12 +23,28 @@ _INSIDE = (
 """What stands between a name and its value where the value is a list, or an object, in JSON."""
 _BESIDE = r"(?:[\"'],\s{0,24}[\"']values?[\"']\s?:\s{0,3})"
 """The same where the name is a value itself, as in `{"name": "password", "value": …}`."""
+_WHOSE = (
+    r"(?:[ \t](?:du|de|del|des?|della|do|da|das?|dos?|pour|para|per|fur|von|vom|zum|der|die|dem|den"
+    r"|van|voor|het|for|of|to|do|dla|nuev[oa]|nouveau|neues?|new|nuova|nova|provis\w{1,8}|tempor\w{1,8})"
+    r"(?:[ \t][^\s:=]{1,16}){0,3}"
+    r"(?:\s?[:=]|[ \t](?:is|was|ist|war|lautet|est|es|era|e|to|sera)[ \t]))"
+)
+"""Whose password it is, or which, and the word or mark behind which it is told."""
+_SAYS = re.compile(
+    r"(?:in)?(?:correct[aeo]?|valid[aeo]?)|wrong|right|required|missing|expired|empty|weak|strong|safe|secret"
+    r"|falsch|richtig|ungultig|abgelaufen|leer|sicher|faux|expire|oblig\w{3,8}|manquant|caducad[ao]"
+    r"|erronea|errata|scadut[ao]|verkeerd|verlopen",
+    re.IGNORECASE,
+)
+"""What is said of a password."""
 _GAP = r"[\s\"',]{1,4}"
 """What parts the words of a command, also where they are a list."""
 
 
 def password_value(text: str) -> bool:
     """A password in prose or configuration: mixed kinds of characters, no expression."""
+    if _SAYS.fullmatch(text.rstrip("!?")) is not None:
+        return False
     if is_template(text) or any(mark in text for mark in ("(", "[", "->", "::", "//")):
         return False
     kinds = (
@@ -58,8 +76,8 @@ PASSWORDS: tuple[Rule, ...] = (
         "PASSWORD",
         "keyword",
         rf"(?i){_NAMED}"
-        r"(?:[\w.\-]{0,16}[\"'`*]{0,3}\s?"
-        r"(?:[:=|\x1f]|=>|:=|(?: is| was| ist| est| es| e| to| je| on| ar)? ))"
+        rf"(?:{_WHOSE}|[\w.\-]{{0,16}}[\"'`*]{{0,3}}\s?"
+        r"(?:[:=|\x1f]|=>|:=|(?: is| was| ist| lautet| est| es| e| to| je| on| ar)? ))"
         rf"[*\s]{{0,3}}{_INSIDE}[\"'`]?([^\s\"'`\x1f,;<>]{{6,64}})",
         0.8,
         password_value,

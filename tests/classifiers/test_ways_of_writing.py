@@ -101,6 +101,11 @@ WRITTEN = {
         f"mein Passwort ist {PASSWORD}",
         f"mon mot de passe est {PASSWORD}",
         f"mi contrase\u00f1a es {PASSWORD}",
+        f"Le mot de passe du wifi est {PASSWORD}",
+        f"La contrase\u00f1a nueva es {PASSWORD}",
+        f"Passwort f\u00fcr das WLAN ist {PASSWORD}",
+        f"Das Passwort lautet {PASSWORD}",
+        f"mot de passe provisoire : {PASSWORD}",
     ],
 }
 
@@ -120,6 +125,8 @@ def test_a_value_is_found_as_it_is_written(label: str, text: str) -> None:
     [
         "4111 **** **** 1111 and 411111******1111",
         "2**31 - 1 is 2147483647, 10**12 and x[3**5:7**9]",
+        "The password is wrong! Das Passwort ist falsch! Is the password required?",
+        "The password for the release notes is described in section4.",
         "a password > 8 characters, or if len(password) >min_length_8",
         '<label for="password">Choose12</label> <input name="password" value="">',
         "mysql -h db -u root -p shop1; mysql --print-defaults1; curl -u $USER:$TOKEN https://x.io",
