@@ -29,6 +29,7 @@ _FORM: Final = re.compile(
 _GUESSES: Final = frozenset(
     {"secret/assigned", "secret/random", "secret/unlisted-prefix", "secret/short-prefix"}
 )
+_MAY_BE_CHANCE: Final = _GUESSES | {"secret/keyword", "secret/vendor"}
 _NAMED_GUESSES: Final = frozenset({"secret/assigned", "secret/unlisted-prefix", "secret/random"})
 """Those that are a thing's name where its field is called so: `"id": "ord_1Mtp…"`."""
 _NUMBERS: Final = frozenset(
@@ -63,6 +64,12 @@ _BANK: Final = re.compile(
 _BANK_NEAR: Final = 120
 _CLOUD_ACCOUNT: Final = re.compile(r"(?:[Aa]ccount[_-]?[Ii][Dd]s?|ownerAccount)\W{1,5}\Z")
 _CLOUD_DIGITS: Final = re.compile(r"[0-9]{12}")
+_OF_BOOKS: Final = re.compile(
+    r"\b(?:g/?l|ledger|nominal|expense|revenue|accruals?|clearing|suspense) accounts?"
+    r"(?: (?:no\.?|numbers?|codes?))?\W{0,3}\Z",
+    re.IGNORECASE,
+)
+"""What accounts are called that nobody owns: those of book-keeping."""
 _YEARS: Final = re.compile(r"(?:19|20)[0-9]{2}(?:\W{1,3}(?:19|20)[0-9]{2}){0,9}")
 
 
@@ -78,7 +85,7 @@ def _may_be_chance(finding: Finding) -> bool:
     rule = finding.detector.partition("+")[0]
     if rule == "tagger" and finding.label == "ADDRESS":
         return True
-    return rule in _GUESSES or rule == "secret/keyword" or finding.label in _NUMBERS
+    return rule in _MAY_BE_CHANCE or finding.label in _NUMBERS
 
 
 class _Form(NamedTuple):
@@ -99,23 +106,34 @@ def _is_chance(finding: Finding, text: str, forms: Sequence[_Form]) -> bool:
         return False
     rule = finding.detector.partition("+")[0]
     name = text[max(0, finding.start - _NAME_LENGTH) : finding.start]
-    if rule in _NAMED_GUESSES and _NAMES_A_THING.search(name) and not _CREDENTIAL.search(name):
+    if _is_named_otherwise(finding, rule, name, text):
         return True
-    if rule == "secret/keyword" and _NAMES_A_PLACE.search(name) and not _CREDENTIAL.search(name):
-        return True
-    said = text[finding.start : finding.end]
-    if finding.label == "DRIVER_LICENSE" and _YEARS.fullmatch(said):
-        return True  # "MIT License. Copyright 2014-2020"
     if finding.label == "BANK_ACCOUNT" and _CLOUD_ACCOUNT.search(name):
         return _is_of_cloud(finding, text)
     at = bisect_right(forms, finding.start, key=_end_of)
-    if at == len(forms) or forms[at].start >= finding.end:
+    if rule == "secret/vendor" or at == len(forms) or forms[at].start >= finding.end:
         return False
     form = forms[at]
     within = form.start <= finding.start and finding.end <= form.end
     if rule == "secret/keyword":
         return form.is_uuid and within and _CREDENTIAL.search(name) is None
     return within or rule in _GUESSES or rule == "tagger"
+
+
+def _is_named_otherwise(finding: Finding, rule: str, name: str, text: str) -> bool:
+    """Whether what stands in front says that it is something else: a thing's id, a ledger's."""
+    start, end = finding.start, finding.end
+    if rule == "secret/vendor":
+        return text[start:end].isdigit() and _NAMES_A_THING.search(name) is not None
+    if rule in _NAMED_GUESSES:
+        return _NAMES_A_THING.search(name) is not None and _CREDENTIAL.search(name) is None
+    if rule == "secret/keyword":
+        return _NAMES_A_PLACE.search(name) is not None and _CREDENTIAL.search(name) is None
+    if finding.label == "DRIVER_LICENSE":
+        return _YEARS.fullmatch(text, start, end) is not None  # "MIT License. Copyright 2014-2020"
+    if finding.label == "BANK_ACCOUNT" and _OF_BOOKS.search(name) is not None:
+        return _BANK.search(text, max(0, start - _BANK_NEAR), end + _BANK_NEAR) is None
+    return False
 
 
 def _is_of_cloud(finding: Finding, text: str) -> bool:
