@@ -60,9 +60,16 @@ _AADHAAR_WORDS = ("aadhaar", "aadhar", "adhar", "uidai", "\u0906\u0927\u093e\u09
 _PHONE_WORDS = (
     "phone", "mobil", "call", "cell", "tel", "fax", "whatsapp", "sms", "reach", "contact", "desk",
     "my number is", "dial", "handy", "telefon", "numero", "rufnummer", "appele", "joindre",
-    "\u092b\u094b\u0928",
-    "\u092e\u094b\u092c\u093e\u0907\u0932", "\u092a\u0930 \u0915\u0949\u0932",
-    "\u0915\u0943\u092a\u092f\u093e",
+)  # fmt: skip
+# The same in other scripts: Hindi, Russian, Chinese, Japanese, Korean, Arabic.
+_PHONE_WORDS_ELSEWHERE = (
+    "\u092b\u094b\u0928", "\u092e\u094b\u092c\u093e\u0907\u0932",
+    "\u092a\u0930 \u0915\u0949\u0932", "\u0915\u0943\u092a\u092f\u093e",
+    "\u0442\u0435\u043b\u0435\u0444\u043e\u043d", "\u0442\u0435\u043b.", "\u0437\u0432\u043e\u043d",
+    "\u624b\u673a", "\u624b\u6a5f", "\u7535\u8bdd", "\u96fb\u8a71", "\u643a\u5e2f", "\u81f4\u7535",
+    "\uc804\ud654", "\ud734\ub300", "\ud578\ub4dc\ud3f0", "\uc5f0\ub77d\ucc98",
+    "\u0647\u0627\u062a\u0641", "\u062c\u0648\u0627\u0644", "\u0627\u062a\u0635\u0627\u0644",
+    "\u0645\u0648\u0628\u0627\u064a\u0644",
 )  # fmt: skip
 _PHONE_AFTER = re.compile(
     r"x[ .]?[0-9]|.*\b(?:office|mobile|phone|fax|home|cell|work)\b", re.DOTALL
@@ -227,6 +234,8 @@ def judge(
     is_rest = before[-2:-1].isdigit() and before[-1] in " .-/()\t"
     near: dict[tuple[str, ...], int] = {}
     near_phone = max(_nearest(before, _PHONE_WORDS), 0 if named_after else -1)
+    if not before.isascii():
+        near_phone = max(near_phone, _nearest(before, _PHONE_WORDS_ELSEWHERE))
     for first, last in _windows(groups):
         start, end = groups[first][0], groups[last - 1][1]
         shape = tuple([stop - begin for begin, stop in groups[first:last]])
