@@ -119,4 +119,15 @@ PASSWORDS: tuple[Rule, ...] = (
         password_value,
         gate=r"(?i)\b(?:identified|mysql|mysqldump|mysqladmin|mariadb|curl)[\s\"',]",
     ),
+    Rule(
+        "PASSWORD",
+        "hashed",
+        # As files of passwords keep it: it can be guessed from that.
+        r"(?:[$](?:apr1|1)[$][./0-9A-Za-z]{1,8}[$][./0-9A-Za-z]{22}"
+        r"|[$]2[abxy]?[$][0-9]{2}[$][./0-9A-Za-z]{53}"
+        r"|[$][56][$](?:rounds=[0-9]{1,9}[$])?[./0-9A-Za-z]{1,16}[$][./0-9A-Za-z]{43,86}"
+        r"|[$]y[$][./0-9A-Za-z]{1,12}[$][./0-9A-Za-z]{1,86}[$][./0-9A-Za-z]{43})",
+        0.9,
+        gate=r"[$](?:apr1|1|2[abxy]?|[56]|y)[$][./0-9A-Za-z=]{1,16}[$]",
+    ),
 )

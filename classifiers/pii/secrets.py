@@ -53,6 +53,15 @@ _PREFIXED_GATE = (
     r"|t1\.[A-Z0-9a-z_\-]{5}|sl\.[A-Za-z0-9_\-]|sm_[a-z]at_|[0-9]:AA|-us[0-9]|AC[a-f0-9]|\.[A-Za-z0-9_\-]{6}\."
     r"|[0-9]{6}-[A-Za-z0-9]|1//0|(?:live|test)_[a-z]{0,3}_?[a-f0-9]|eyJrIjoi)"
 )
+_MNEMONIC = r"(?:mnemonic|(?:seed|recovery|backup)[ _\-]?(?:phrase|words?))"
+# Words of three to eight letters that every sentence has, and no list of words for keys.
+_OF_SENTENCES = frozenset(
+    """
+    the and for are was were with from your our has have had not but which would should been into
+    than them their these those its his her they who
+    """.split()  # noqa: SIM905 - a list literal would fill a screen.
+)
+_MNEMONIC_WORDS = 12
 _TEMPLATE_MARKS = (
     "your", "xxxx", "example", "placeholder", "changeme", "redacted", "****", "....", "<", "${",
     "{{", "os.environ", "getenv", "process.env",
@@ -61,6 +70,7 @@ _DUMMY_MARKS = ("dummy", "insert", "replace", "abcdef", "123456789", "sample", "
 
 
 _MARKS = re.compile("|".join(map(re.escape, (*_TEMPLATE_MARKS, *_DUMMY_MARKS))), re.IGNORECASE)
+_LETTERS = re.compile("[A-Za-z]+")
 _LEAST_BESIDE = 32
 
 
@@ -223,6 +233,12 @@ def dotted_token(text: str) -> bool:
     return digits >= 3 and _switches(tail) >= len(tail) // 6 and validators.entropy(tail) > 2.9
 
 
+def mnemonic(text: str) -> bool:
+    """At least twelve words in small letters, and no sentence."""
+    words = _LETTERS.findall(text)[:_MNEMONIC_WORDS]
+    return len(set(words)) > 5 and all(w.islower() and w not in _OF_SENTENCES for w in words)
+
+
 SECRETS: tuple[Rule, ...] = (
     Rule(
         "JWT",
@@ -328,6 +344,16 @@ SECRETS: tuple[Rule, ...] = (
         0.55,
         random_token,
         gate=r"[A-Za-z0-9_\-+/=]{24}",
+    ),
+    Rule(
+        "SECRET",
+        "mnemonic",
+        # Twelve to twenty-four words of three to eight letters, from which a wallet is made again.
+        rf"(?i){_MNEMONIC}(?:[^\n:]{{0,24}}(?::| is| are| was| were))?[\s\"'`*:\-0-9.)]{{1,8}}"
+        r"((?:[a-z]{3,8}[ ,.\t\n0-9)]{1,6}){11,23}[a-z]{3,8})(?:[^A-Za-z]|$)",
+        0.85,
+        mnemonic,
+        gate=rf"(?i){_MNEMONIC}",
     ),
     Rule(
         "USERNAME",

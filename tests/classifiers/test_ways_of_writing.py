@@ -18,6 +18,7 @@ BARE_SSN = SSN.replace("-", "")
 PAN = f"ABCPE{samples.digits(RANDOM, 4)}F"
 GSTIN = samples.gstin(RANDOM)
 PASSWORD = f"Tr0ub{samples.digits(RANDOM, 3)}or"
+WORDS = "legal winner thank year wave sausage worth useful legal winner thank yellow"
 PASSPORT = "C01X00T47"
 NINO = "AB123456C"
 BORN = "1984-03-07"
@@ -72,6 +73,16 @@ WRITTEN = {
         f"SSN **{SSN[:3]}**-{SSN[4:]}",
         quopri.encodestring(f"my ssn is {SSN}".encode(), quotetabs=True).decode(),
     ],
+    "PHONE": [
+        "\u8bf7\u62e8\u6253\u624b\u673a13812345678\u8054\u7cfb\u6211\u3002",
+        "\uc804\ud654\ubc88\ud638\ub294 010-1234-5678 \uc785\ub2c8\ub2e4.",
+        "\u0647\u0627\u062a\u0641 \u0660\u0665\u0660\u0661\u0662\u0663\u0664\u0665\u0666\u0667",
+    ],
+    "SECRET": [
+        f"My seed phrase: {WORDS}",
+        f"wallet recovery words are {WORDS} keep them safe",
+        "Recovery phrase:\n" + "\n".join(f"{i}. {w}" for i, w in enumerate(WORDS.split(), 1)),
+    ],
     "CREDIT_CARD": [
         f"{CARD[:4]} {CARD[4:8]} {CARD[8:12]} **{CARD[12:]}**",
         f"{CARD[:6]}__{CARD[6:12]}__{CARD[12:]}",
@@ -101,6 +112,9 @@ WRITTEN = {
         f"mein Passwort ist {PASSWORD}",
         f"mon mot de passe est {PASSWORD}",
         f"mi contrase\u00f1a es {PASSWORD}",
+        "bob:$apr1$x8pQ2m1z$7vKq0mXcYd3nF5tJ8wLrE1",
+        f"bob:$2y$05${'Qh8mV0zXc3bN7kLpR2tYw' * 2}OeQh8mV0zXc",
+        f"bob:$6$rounds=5000$saltsalt12${'Zx8vQm2ttK7pLs2TnQeAc' * 4}.Q",
         f"Le mot de passe du wifi est {PASSWORD}",
         f"La contrase\u00f1a nueva es {PASSWORD}",
         f"Passwort f\u00fcr das WLAN ist {PASSWORD}",
@@ -133,6 +147,10 @@ def test_a_value_is_found_as_it_is_written(label: str, text: str) -> None:
         "curl -X POST -d build:Run123456 -H a:b9c8d7e6",
         '{"password": {"type": "string", "pattern": "^pw_8[a-z]{2}$"}}',
         "identified by the number 12345 in table 4",
+        "post it to GL account 1207988 and to ledger account no. 1207989",
+        "snowflake ids: 541298374652938475",
+        "The seed phrase consists of twelve words chosen from lists that every wallet knows about.",
+        "sed 's/(.*)/$1$abcdef$2/' file; echo $5$foo$6 costs $2$",
         "the tests pass: build_12 ok, first_pass = Run2x",
         "https://shop.io/?q=20123&size=20px&page=2045",
         f"{LINE[:9]}{(int(LINE[9]) + 1) % 10}{LINE[10:]}",
