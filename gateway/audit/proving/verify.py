@@ -5,10 +5,12 @@ was not cut off is shown by what others hold: pass receipts or projected records
 """
 
 import fcntl
+import math
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -16,7 +18,7 @@ from msgspec import Struct
 from gateway.audit.content_keys.keys import KEYS_NAME
 from gateway.audit.frames import BadFrame
 from gateway.audit.lying_here import folder_lies_here, lies_here
-from gateway.audit.reckoning import OF_WORKER
+from gateway.audit.proving.references import BadRecord, OpenOf, References
 from gateway.audit.segments import (
     GENESIS,
     LOCK_NAME,
@@ -32,30 +34,7 @@ from gateway.audit.segments import (
 from gateway.types import AuditRecord, Receipt
 
 
-_PARCEL = "native_batch"
 _RECEIPT = re.compile(r"([a-z0-9][a-z0-9_-]{0,63})\.([0-9]{1,8})\.([0-9]{1,18})\.([0-9a-f]{64})")
-
-
-class BadRecord(Struct, frozen=True):
-    """The first place of a worker's log that is not as it was written."""
-
-    worker: str
-    segment: int
-    offset_bytes: int
-    reason: str
-
-    def __str__(self) -> str:
-        place = f"worker {self.worker}, segment {self.segment}, offset {self.offset_bytes}"
-        return f"{place}: {self.reason}"
-
-
-class OpenOf(Struct, frozen=True):
-    """Intents of one worker without an outcome."""
-
-    worker: str
-    intents: int
-    since_us: int
-    """When the oldest of them was written."""
 
 
 class VerifyReport(Struct, frozen=True):
@@ -114,7 +93,7 @@ def verify_directory(directory: Path, expected: Iterable[Receipt] = ()) -> Verif
         walk.check_worker(directory / worker, worker, awaited.pop(worker, {}))
     for worker in sorted(awaited):
         walk.bad.append(BadRecord(worker, 1, 0, "this worker has no segments, but receipts"))
-    walk.check_references()
+    walk.references.resolve(workers, walk.bad, walk.notes, partial(_intents, directory, walk.bad))
     return VerifyReport(
         workers=len(workers),
         segments=walk.segments,
@@ -122,11 +101,11 @@ def verify_directory(directory: Path, expected: Iterable[Receipt] = ()) -> Verif
         intents=walk.stages["intent"],
         outcomes=walk.stages["outcome"],
         admin_actions=walk.stages["admin"],
-        open_intents=len(walk.intents) - len(walk.closed),
+        open_intents=len(walk.references.open),
         contents=walk.contents,
         bad=tuple(walk.bad),
         notes=tuple(walk.notes),
-        open_of=walk.open_of(),
+        open_of=walk.references.open_of(),
     )
 
 
@@ -175,15 +154,9 @@ class _Walk:
         self.stages = {"intent": 0, "outcome": 0, "admin": 0}
         self.bad: list[BadRecord] = []
         self.notes: list[str] = []
-        self.intents: dict[str, tuple[str, str, int]] = {}
-        """By leaf: of which request, in whose log, and when."""
-        self.closed: set[str] = set()
-        self.again = 0
-        """Outcomes of requests that had one."""
+        self.references = References()
         self.found: CheckedRecord | None = None
         self._wanted = wanted
-        self._workers: set[str] = set()
-        self._unresolved: list[tuple[BadRecord, AuditRecord]] = []
 
     def _miss_all(self, folder: Path, worker: str) -> None:
         """It never got to one, or had some: it seals nothing before, though commands may sign."""
@@ -194,7 +167,6 @@ class _Walk:
 
     def check_worker(self, folder: Path, worker: str, awaited: dict[tuple[int, int], str]) -> None:
         """Walk a worker's chain to its end or to the first bad record, whichever comes first."""
-        self._workers.add(worker)
         is_live = _is_being_written(folder)
         numbers = list_segments(folder)
         if not numbers and not awaited:
@@ -220,44 +192,6 @@ class _Walk:
             self.bad.append(
                 BadRecord(worker, segment, offset, "a record with a receipt is missing")
             )
-
-    def check_references(self) -> None:
-        """Outcomes whose intent was not found before them: another worker may have had it."""
-        elsewhere = 0
-        for bad, record in self._unresolved:
-            if self._is_of(record):
-                self._close(record)
-            elif record.intent not in self.intents and _may_be_elsewhere(record, self._workers):
-                elsewhere += 1
-            elif bad.worker not in {known.worker for known in self.bad}:
-                self.bad.append(bad)
-        if elsewhere:
-            self.notes.append(
-                f"{elsewhere} outcomes are of intents in logs of other workers, which are not here"
-            )
-        if self.again:
-            self.notes.append(
-                f"{self.again} outcomes are of requests that have one besides: of each the first"
-                " that was numbered counts"
-            )
-
-    def open_of(self) -> tuple[OpenOf, ...]:
-        """Intents without an outcome, by worker."""
-        found: dict[str, OpenOf] = {}
-        for leaf, (_, worker, utc_us) in self.intents.items():
-            if leaf not in self.closed:
-                known = found.get(worker) or OpenOf(worker, 0, utc_us)
-                oldest_us = min(known.since_us, utc_us)
-                found[worker] = OpenOf(worker, known.intents + 1, oldest_us)
-        return tuple(found[worker] for worker in sorted(found))
-
-    def _close(self, outcome: AuditRecord) -> None:
-        self.again += outcome.intent in self.closed
-        self.closed.add(outcome.intent)
-
-    def _is_of(self, outcome: AuditRecord) -> bool:
-        known = self.intents.get(outcome.intent)
-        return known is not None and known[0] == outcome.request_id
 
     def _check_segment(
         self,
@@ -333,45 +267,49 @@ class _Walk:
         self.stages[record.stage] += 1
         self.contents += stored.content is not None
         if record.stage == "intent":
-            self.intents[leaf] = (record.request_id, worker, record.utc_us)
+            self.references.begin(leaf, worker, record)
         elif record.stage == "outcome" and record.intent:
-            self._resolve(worker, number, stored.offset_bytes, record)
+            self.references.end(worker, number, stored.offset_bytes, record)
         wanted = self._wanted
         if wanted and (wanted.segment, wanted.offset_bytes) == (number, stored.offset_bytes):
             self.found = checked
 
-    def _resolve(self, worker: str, number: int, offset_bytes: int, record: AuditRecord) -> None:
-        if self._is_of(record):
-            self._close(record)
-            return
-        reason = "the outcome names an intent that is not of its request"
-        self._unresolved.append((BadRecord(worker, number, offset_bytes, reason), record))
-
-
-def _may_be_elsewhere(outcome: AuditRecord, here: Collection[str]) -> bool:
-    """Whether an outcome says that somebody else began: a vendor's parcel is read by any worker."""
-    worker = outcome.detail.get(OF_WORKER, "")
-    return worker not in here if worker else outcome.detail.get("path") == _PARCEL
-
 
 def _records_of(folder: Path, request_id: str, damage: BadRecord | None) -> tuple[AuditRecord, ...]:
     """A request's records in an intact part of a worker's log, in their order."""
-    found: list[AuditRecord] = []
+    records = (checked.entry.record for checked in _intact_records(folder, damage))
+    return tuple(record for record in records if record.request_id == request_id)
+
+
+def _intents(
+    directory: Path, bad: Iterable[BadRecord], leaves: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    """Those of some leaves that are intents in an intact part of any log, with their requests."""
+    damage = {each.worker: each for each in bad}
+    for worker in list_workers(directory):
+        for checked in _intact_records(directory / worker, damage.get(worker)):
+            record = checked.entry.record
+            if record.stage == "intent" and (leaf := checked.leaf.hex()) in leaves:
+                yield leaf, record.request_id
+
+
+def _intact_records(folder: Path, damage: BadRecord | None) -> Iterator[CheckedRecord]:
+    """A worker's records up to the first damage, or to one that is known."""
+    end = (damage.segment, damage.offset_bytes) if damage else (math.inf, 0)
+    for number, checked in _numbered(folder):
+        if (number, checked.stored.offset_bytes) >= end:
+            return
+        yield checked
+
+
+def _numbered(folder: Path) -> Iterator[tuple[int, CheckedRecord]]:
+    """Each record behind the number of its segment, up to the first damage."""
     with suppress(BadFrame):
-        for place, record in _intact_records(folder):
-            if damage and place >= (damage.segment, damage.offset_bytes):
-                break
-            if record.request_id == request_id:
-                found.append(record)
-    return tuple(found)
-
-
-def _intact_records(folder: Path) -> Iterator[tuple[tuple[int, int], AuditRecord]]:
-    """Each record with its segment and offset; raises BadFrame at the first damage."""
-    for number in list_segments(folder):
-        with SegmentReader(segment_path(folder, number), declared_end(folder, number)) as reader:
-            for record in checked_records(reader.records(), reader.start_chain):
-                yield (number, record.stored.offset_bytes), record.entry.record
+        for number in list_segments(folder):
+            path = segment_path(folder, number)
+            with SegmentReader(path, declared_end(folder, number)) as reader:
+                for checked in checked_records(reader.records(), reader.start_chain):
+                    yield number, checked
 
 
 def _is_begun(path: Path) -> bool:
