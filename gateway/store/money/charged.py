@@ -3,15 +3,28 @@
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import Column, ColumnElement, and_, case, exists, func, not_, or_, select
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Select,
+    and_,
+    case,
+    exists,
+    false,
+    func,
+    not_,
+    or_,
+    select,
+    true,
+    tuple_,
+)
 
 from gateway.money.budgets import USER_PREFIX
-from gateway.store.schema.audit import audit_records
+from gateway.store.schema.audit import audit_records, audit_sequences
 from gateway.store.schema.tables import late_bookings
 
 
@@ -22,8 +35,19 @@ _BY: Final = (
 )
 """Whose an outcome is; end users apart, who may be very many."""
 _OF_USER: Final = 2
-_SPANS_MAX: Final = 100
-"""A statement with more conditions is refused by SQLite sooner or later."""
+_NAMED: Final = {
+    "org": ("organisation",),
+    "ws": ("organisation", "workspace"),
+    "proj": ("organisation", "workspace", "project"),
+    "key": ("key_id",),
+    USER_PREFIX.removesuffix(":"): ("organisation", "subject"),
+}
+"""What the name of an account says of its outcomes."""
+_NAMED_MAX: Final = 500
+"""Accounts that one statement names; where more begin at once, it takes the outcomes of all."""
+_SPANS_MAX: Final = 1_000
+"""So often time is cut; where limits began at more moments, as many as need be are one."""
+_LAST_US: Final = 2**63 - 1
 
 
 class Charged(Struct, frozen=True):
@@ -84,6 +108,8 @@ class _Outcome(Struct, frozen=True):
     duration_us: int
     was_late: bool
     """Whether its cost was booked late and by itself."""
+    is_whole: bool
+    """Whether it arrived in the piece of time in which it ended."""
     intents: list[tuple[str, int]]
     """By whom, and when."""
 
@@ -101,68 +127,77 @@ class _Outcome(Struct, frozen=True):
         return any(at_us >= heard.get(by, charged.since_us) for by, at_us in let_through)
 
 
-class _Reading(Struct, frozen=True):
-    """What accounts are charged with is looked for in one reading, however many they are.
+class _Piece(Struct, frozen=True):
+    """A time before which an account begins to be charged, or after it, or it is one of `own`."""
 
-    Before and after each span nothing is unsure: an outcome is wholly one of those that the
-    accounts of the span are charged with, or is none of them.
-    """
-
-    asked: Sequence[tuple[str, Charged]]
-    spans: Sequence[tuple[int, int]]
+    begin_us: int
+    end_us: int
+    own: Mapping[str, Sequence[int]] = {}
+    """Accounts that workers begin to charge meanwhile, with their numbers among those asked for."""
 
     @property
-    def is_unsure(self) -> ColumnElement[bool]:
-        """Outcomes of whom their own moments do not say when they were let through."""
-        columns = audit_records.c
-        over = [and_(columns.utc_us >= begin, end > _ARRIVED_US) for begin, end in self.spans]
-        return or_(columns.duration_us <= 0, *over)
-
-    @property
-    def outcomes(self) -> list[ColumnElement[bool]]:
+    def _outcomes(self) -> list[ColumnElement[bool]]:
+        """By what an index of the lists holds; one outcome is in one piece only."""
         columns = audit_records.c
         return [
+            columns.organisation.in_(select(audit_sequences.c.organisation)),
             columns.stage == "outcome",
             columns.cost_microusd != 0,
-            columns.utc_us >= self.spans[0][0],
+            columns.utc_us >= self.begin_us,
+            columns.utc_us < self.end_us,
         ]
 
     @property
-    def spans_before(self) -> ColumnElement[int]:
-        """How many spans were over when a request arrived."""
-        over = [(end <= _ARRIVED_US, number) for number, (_, end) in enumerate(self.spans, 1)]
-        return case(*reversed(over), else_=0)
+    def _is_whole(self) -> ColumnElement[bool]:
+        """Whether its moments say that a request was let through in this piece."""
+        return and_(self.begin_us <= _ARRIVED_US, audit_records.c.duration_us > 0)
 
-    def span_of(self, charged: Charged) -> int:
-        """The number of an account's span."""
-        return bisect_right([begin for begin, _ in self.spans], min(charged.every_us))
+    def sums(self, by: Sequence[Column[str]]) -> Select[Any]:
+        """What the outcomes of whole requests cost, by whose they are."""
+        shown: list[Any] = [func.sum(audit_records.c.cost_microusd), *by]
+        return select(*shown).where(*self._outcomes, self._is_whole).group_by(*by)
+
+    def single(self) -> Select[Any]:
+        """Outcomes of the others, and those of `own`, each with every intent of its request."""
+        columns, begun = audit_records.c, audit_records.alias("begun")
+        of_it = (begun.c.request_id == columns.request_id) & (begun.c.stage == "intent")
+        was_late = exists().where(late_bookings.c.request_id == columns.request_id)
+        shown: list[Any] = [
+            *(columns.organisation, columns.workspace, columns.project, columns.key_id),
+            *(columns.subject, columns.sequence, columns.worker, columns.cost_microusd),
+            *(columns.utc_us, columns.duration_us, was_late, self._is_whole),
+            *(begun.c.worker, begun.c.utc_us),
+        ]
+        found = select(*shown).select_from(audit_records.outerjoin(begun, of_it))
+        return found.where(*self._outcomes, or_(not_(self._is_whole), _are_of(self.own)))
 
 
-async def spent_of(
-    connection: AsyncConnection, asked: Sequence[tuple[str, Charged]]
-) -> Sequence[int]:
-    """What the outcomes cost that each account is charged with."""
+async def spent_of(connection: Any, asked: Sequence[tuple[str, Charged]]) -> Sequence[int]:
+    """What the outcomes cost that each account is charged with: each is read once for all of them.
+
+    Accounts are charged from different moments on, around which only an outcome's intent says
+    whether it is one of theirs. So time is cut at these, and what is whole in a piece is added up;
+    one by one are read what reaches over a cut, and what is of the accounts that begin there.
+    """
     if not asked:
         return []
-    reading = _Reading(asked, _spans([charged.every_us for _, charged in asked]))
     places: dict[str, list[int]] = defaultdict(list)
     for number, (account, _) in enumerate(asked):
         places[account].append(number)
-    spent = [0] * len(asked)
-    spans = [reading.span_of(charged) for _, charged in asked]
+    spent, sure_us = [0] * len(asked), [max(charged.every_us) for _, charged in asked]
     users = any(account.startswith(USER_PREFIX) for account in places)
-    for columns in _BY[: 1 + users]:
-        before = reading.spans_before.label("before")
-        query = select(func.sum(audit_records.c.cost_microusd), before, *columns)
-        query = query.where(*reading.outcomes, not_(reading.is_unsure)).group_by(before, *columns)
-        for cost, over, *names in await connection.execute(query):
-            for number in _numbers(names, places):
-                spent[number] += int(cost) if over >= spans[number] else 0
-    for outcome in await _unsure(connection, reading):
-        for place in (outcome.names[:4], outcome.names[::4]):
-            for number in _numbers(place, places):
-                charged = asked[number][1]
-                spent[number] += outcome.cost_microusd if outcome.is_of(charged) else 0
+    for piece in _pieces(asked):
+        for columns in _BY[: 1 + users]:
+            for cost, *names in await connection.execute(piece.sums(columns)):
+                for number in _numbers(names, places):
+                    is_charged = sure_us[number] <= piece.begin_us
+                    spent[number] += int(cost) if is_charged else 0
+        for outcome in await _singly(connection, piece):
+            charged = piece.own if outcome.is_whole else places
+            for names in (outcome.names[:4], outcome.names[::4]):
+                for number in _numbers(names, charged):
+                    is_charged = outcome.is_of(asked[number][1])
+                    spent[number] += outcome.cost_microusd if is_charged else 0
     return spent
 
 
@@ -177,34 +212,54 @@ def _numbers(names: Sequence[str], places: Mapping[str, Sequence[int]]) -> Itera
     return chain.from_iterable(places.get(account, ()) for account in accounts)
 
 
-async def _unsure(connection: AsyncConnection, reading: _Reading) -> Collection[_Outcome]:
-    """Those of whom their intents say it, where there are such."""
-    columns, begun = audit_records.c, audit_records.alias("begun")
-    of_it = (begun.c.request_id == columns.request_id) & (begun.c.stage == "intent")
-    was_late = exists().where(late_bookings.c.request_id == columns.request_id)
-    query = (
-        select(
-            *(columns.organisation, columns.workspace, columns.project, columns.key_id),
-            *(columns.subject, columns.sequence, columns.worker, columns.cost_microusd),
-            *(columns.utc_us, columns.duration_us, was_late, begun.c.worker, begun.c.utc_us),
-        )
-        .select_from(audit_records.outerjoin(begun, of_it))
-        .where(*reading.outcomes, reading.is_unsure)
+def _are_of(accounts: Collection[str]) -> ColumnElement[bool]:
+    """Whether an outcome is charged to one of these."""
+    if len(accounts) > _NAMED_MAX:
+        return true()
+    columns = audit_records.c
+    named: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+    for account in accounts:
+        kind, _, rest = account.partition(":")
+        named[kind].append(tuple(rest.split("/", len(_NAMED[kind]) - 1)))
+    return or_(
+        false(),
+        *(
+            tuple_(*(columns[name] for name in _NAMED[kind])).in_(all_of)
+            for kind, all_of in named.items()
+        ),
     )
+
+
+async def _singly(connection: Any, piece: _Piece) -> Collection[_Outcome]:
     found: dict[tuple[str, int], _Outcome] = {}
-    for *names, sequence, worker, cost, utc_us, lasted_us, late, by, at_us in (
-        await connection.execute(query)
-    ).all():
+    rows = await connection.execute(piece.single())
+    for *names, sequence, worker, cost, utc_us, lasted_us, late, is_whole, by, at_us in rows:
         place = (names[0], sequence)
         if place not in found:
-            found[place] = _Outcome(tuple(names), worker, cost, utc_us, lasted_us, bool(late), [])
+            own = (worker, cost, utc_us, lasted_us, bool(late), bool(is_whole))
+            found[place] = _Outcome(tuple(names), *own, [])
         if by is not None:
             found[place].intents.append((by, at_us))
     return found.values()
 
 
+def _pieces(asked: Sequence[tuple[str, Charged]]) -> Iterator[_Piece]:
+    """All of the time from the first moment on from which something is charged."""
+    spans = _spans([charged.every_us for _, charged in asked])
+    begins = [begin for begin, _ in spans]
+    own: list[dict[str, list[int]]] = [defaultdict(list) for _ in spans]
+    for number, (account, charged) in enumerate(asked):
+        at = bisect_right(begins, min(charged.every_us)) - 1
+        if max(charged.every_us) > begins[at]:
+            own[at][account].append(number)
+    for (begin, end), following, accounts in zip(spans, [*begins[1:], _LAST_US], own, strict=True):
+        if begin < end:
+            yield _Piece(begin, end, accounts)
+        yield _Piece(end, following)
+
+
 def _spans(moments: Iterable[Collection[int]]) -> Sequence[tuple[int, int]]:
-    """From the first to the last of each; those that overlap are one, or of many the nearest."""
+    """From the first to the last of each; those that overlap are one, and of many a few are."""
     found: list[tuple[int, int]] = []
     for span in sorted({(min(some), max(some)) for some in moments}):
         if found and span[0] <= found[-1][1]:
@@ -212,6 +267,6 @@ def _spans(moments: Iterable[Collection[int]]) -> Sequence[tuple[int, int]]:
             found.append((begin, max(end, span[1])))
         else:
             found.append(span)
-    gaps = sorted(range(1, len(found)), key=lambda at: found[at - 1][1] - found[at][0])
-    cuts = [0, *sorted(gaps[: _SPANS_MAX - 1]), len(found)]
-    return [(found[first][0], found[after - 1][1]) for first, after in pairwise(cuts)]
+    together = -(-len(found) // _SPANS_MAX)
+    groups = [found[first : first + together] for first in range(0, len(found), together)]
+    return [(group[0][0], group[-1][1]) for group in groups]

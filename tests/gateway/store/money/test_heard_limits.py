@@ -25,7 +25,7 @@ from gateway.store.money.late_bookings import LateBookings, LateCost
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.spending import Difference, SpendingReader
-from gateway.store.schema.audit import audit_records
+from gateway.store.schema.audit import audit_records, audit_sequences
 from gateway.store.schema.tables import budget_hearings
 from gateway.types import Reservation
 from tests.gateway.store.money.conftest import Opened
@@ -174,10 +174,11 @@ class History:
         )
 
     async def write(self, reservation: Reservation, number: int, **said: object) -> None:
+        sequence = next(self.numbers)
         row = filled(
             audit_records,
             organisation="acme",
-            sequence=next(self.numbers),
+            sequence=sequence,
             worker=f"w{number}",
             request_id=reservation.reservation_id,
             key_id=KEY,
@@ -185,6 +186,8 @@ class History:
             **said,
         )
         async with self.database.writing() as connection:
+            if sequence == 1:
+                await connection.execute(filled(audit_sequences, organisation="acme"))
             await connection.execute(row)
 
     async def wait(self, seconds: float) -> None:
