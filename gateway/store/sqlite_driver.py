@@ -72,8 +72,11 @@ class OneTurnConnection(aiosqlite.Connection):
     def stop(self) -> asyncio.Future[Any] | None:
         """End the thread behind what it was asked; what it opened is closed before.
 
-        The driver's own closes what its caller was given: nothing where opening was cancelled.
+        The driver's own closes what its caller was given: nothing where opening was cancelled. A
+        second end would be waited for without end: whoever is closing it asks for one, too.
         """
+        if not self._running:
+            return None
         self._tx.put_nowait((None, self._opened.close))
         return super().stop()
 

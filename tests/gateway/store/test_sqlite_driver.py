@@ -213,6 +213,16 @@ async def test_what_was_stopped_is_closed_and_whoever_closes_it_waits_for_nobody
     assert closed == {0: True}
 
 
+async def test_who_is_closing_what_is_stopped_meanwhile_comes_to_an_end(tmp_path: Path) -> None:
+    """It waited for a thread that was gone, until the collector said so on standard error."""
+    connection = await open_sqlite("database.url", tmp_path / "some.db", factory=RolledBack)
+    closing_it = asyncio.create_task(connection.close())
+    await asyncio.sleep(0)
+    ended = connection.stop()
+    assert ended is not None
+    await asyncio.wait_for(asyncio.gather(closing_it, ended), 10)
+
+
 def _is_a_drivers(thread: threading.Thread) -> bool:
     return "_connection_worker_thread" in thread.name
 
