@@ -9,7 +9,9 @@ import pytest
 from sqlalchemy import delete
 
 from gateway.audit.disk import Disk
+from gateway.audit.entries import Entry, decode_entry
 from gateway.audit.memory import MemoryAuditLog
+from gateway.audit.projecting import projection
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import StoppedClock, SystemClock
 from gateway.configuration.reading import load_settings
@@ -367,3 +369,21 @@ def test_a_person_is_found_by_digest_in_their_organisation_and_the_search_is_on_
     details = [json.loads(line)["detail"] for line in exported.output.splitlines()]
     assert [each["found"] for each in details] == ["2", "0"]
     assert '"ann"' not in exported.output
+
+
+def test_records_that_do_not_name_a_person_are_not_decoded_to_find_that_out(
+    talkative: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = ("audit", "search", "--organisation", "acme", "--user", "ann")
+    before = talkative.config(*search).output  # All requests have their numbers by now.
+    decoded: list[bytes] = []
+
+    def noting(raw: bytes) -> Entry:
+        decoded.append(raw)
+        return decode_entry(raw)
+
+    monkeypatch.setattr(projection, "decode_entry", noting)
+    assert talkative.config(*search).output == before
+    requests = [raw for raw in decoded if b'"stage":"admin"' not in raw]
+    assert requests
+    assert all(b"req_w1" in raw or b"req_w3" in raw for raw in requests)
