@@ -24,6 +24,7 @@ from gateway.audit.proving.merkle import HashesOfTile, consistency_path, outside
 
 
 CHECKPOINTS_MAX = 500
+_PIECE_BYTES = 1 << 20
 _VERIFIER = Path(offline.__file__).read_bytes()
 _README = """Evidence of {origin}, records {first} to {last}
 
@@ -88,7 +89,7 @@ async def write_pack(
         raise PackRefused(f"no checkpoint covers record {last}")
     with _Writer(path) as writer:
         leaves, again = await _write_records(writer, request, rows)
-        writer.add("leaves.bin", leaves)
+        await writer.add_pieces("leaves.bin", _cut(leaves))
         writer.add("checkpoints.jsonl", await _checkpoint_lines(request, checkpoints, trees))
         writer.add("keys.txt", "".join(f"{key}\n" for key in request.keys).encode())
         for digest, text in sorted(request.policies.items()):
@@ -150,18 +151,18 @@ class _Writer:
         self._zip.writestr(name, data)
         self.digests[name] = hashlib.sha256(data).hexdigest()
 
-    async def add_lines(self, name: str, lines: AsyncIterator[bytes]) -> None:
+    async def add_pieces(self, name: str, pieces: AsyncIterator[bytes]) -> None:
         digest = hashlib.sha256()
         with self._zip.open(name, "w", force_zip64=True) as file:
-            async for line in lines:
-                digest.update(line)
-                file.write(line)
+            async for piece in pieces:
+                digest.update(piece)
+                file.write(piece)
         self.digests[name] = digest.hexdigest()
 
 
 async def _write_records(
     writer: _Writer, request: PackRequest, rows: AsyncIterator[SequencedRecord]
-) -> tuple[bytes, list[int]]:
+) -> tuple[bytearray, list[int]]:
     """The leaf hashes of what was written, and the numbers of outcomes that do not count."""
     leaves, again = bytearray(), list[int]()
 
@@ -178,8 +179,14 @@ async def _write_records(
                 return
         raise PackRefused(f"record {expected} is missing")
 
-    await writer.add_lines("records.jsonl", lines())
-    return bytes(leaves), again
+    await writer.add_pieces("records.jsonl", lines())
+    return leaves, again
+
+
+async def _cut(data: bytearray) -> AsyncIterator[bytes]:
+    """In pieces: whole and compressed it would be held twice more."""
+    for start in range(0, len(data), _PIECE_BYTES):
+        yield bytes(data[start : start + _PIECE_BYTES])
 
 
 async def _checkpoint_lines(

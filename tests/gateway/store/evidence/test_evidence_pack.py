@@ -57,6 +57,16 @@ async def made_pack(log: Ledgered, folder: Path, first: int = 31, last: int = 35
     return unpacked
 
 
+async def test_leaves_go_into_a_pack_in_pieces(
+    log: Ledgered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one they would be held three times: as they are, as bytes, and compressed."""
+    monkeypatch.setattr("gateway.audit.proving.pack._PIECE_BYTES", 1000)
+    folder = await made_pack(log, tmp_path)
+    lines = (folder / "records.jsonl").read_bytes().splitlines()
+    assert (folder / "leaves.bin").read_bytes() == b"".join(map(leaf_hash, lines))
+
+
 async def test_a_pack_holds_as_zip_and_as_folder_with_nothing_but_the_standard_library(
     log: Ledgered, tmp_path: Path
 ) -> None:
