@@ -1,13 +1,14 @@
 """What the admin lists cost beside very many recorded requests: server time of each page, p50, p95.
 
-    python -m benchmarks.admin_lists [--requests N] [--database URL] [--rounds N] [--export]
+    python -m benchmarks.admin_lists [--requests N] [--database URL] [--folder FOLDER] [--rounds N]
+                                     [--export]
 
 Fills a fresh database in bulk (SQLite in a temporary folder, or the PostgreSQL database of the URL;
-one that was filled before is looked at again, as of when it was filled), starts the real admin
-listener and asks for each page again and again, one at a time. The time is that of the whole answer
-as its client sees it, in milliseconds: `alone` is that without the time in which the processes
-(with the database's, on one machine) waited for a core that other work had; `cpu` is what all of
-them spent.
+one that was filled before with its keys in FOLDER is looked at again, as of when it was filled),
+starts the real admin listener and asks for each page again and again, one at a time. The time is
+that of the whole answer as its client sees it, in milliseconds: `alone` is that without the time in
+which the processes (with the database's, on one machine) waited for a core that other work had;
+`cpu` is what all of them spent.
 `--export` reads whole exports and prints the memory of the process before, at its peak and after.
 """
 
@@ -259,7 +260,7 @@ def started(server: uvicorn.Server) -> threading.Thread:
 
 async def main(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        place, url = Path(folder), options.database
+        place, url = Path(options.folder or folder), options.database
         url = url or f"sqlite+aiosqlite:///{place}/lists.db"
         with socket.socket() as bound:
             bound.bind(("127.0.0.1", 0))
@@ -299,6 +300,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--database", default="")
+    parser.add_argument("--folder", default="", help="where configuration and keys stay")
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--only", default="", help="pages whose name holds this")
     parser.add_argument("--export", action="store_true")
