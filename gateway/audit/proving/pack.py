@@ -4,6 +4,7 @@ A zip file, written as it is read: memory holds 32 bytes for each record and no 
 stranger needs to check it is inside, and `offline.py` is the one file that does.
 """
 
+import asyncio
 import hashlib
 import json
 import os
@@ -24,7 +25,7 @@ from gateway.audit.proving.merkle import HashesOfTile, consistency_path, outside
 
 
 CHECKPOINTS_MAX = 500
-_PIECE_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 18
 _VERIFIER = Path(offline.__file__).read_bytes()
 _README = """Evidence of {origin}, records {first} to {last}
 
@@ -184,8 +185,9 @@ async def _write_records(
 
 
 async def _cut(data: bytearray) -> AsyncIterator[bytes]:
-    """In pieces: whole and compressed it would be held twice more."""
+    """In pieces, between which others have their turn: whole it would be held twice more."""
     for start in range(0, len(data), _PIECE_BYTES):
+        await asyncio.sleep(0)
         yield bytes(data[start : start + _PIECE_BYTES])
 
 

@@ -1,7 +1,9 @@
 """Evidence packs: whole for a stranger, and the offline verifier finds every change in them."""
 
+import asyncio
 import base64
 import hashlib
+import itertools
 import json
 import random
 import re
@@ -17,7 +19,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from gateway.audit.proving import offline
+from gateway.audit.proving import offline, pack
 from gateway.audit.proving.checkpoints import Checkpoint, Signer
 from gateway.audit.proving.offline import (
     Wrong,
@@ -57,12 +59,28 @@ async def made_pack(log: Ledgered, folder: Path, first: int = 31, last: int = 35
     return unpacked
 
 
-async def test_leaves_go_into_a_pack_in_pieces(
+async def test_leaves_go_into_a_pack_in_pieces_between_which_others_have_their_turn(
     log: Ledgered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As one they would be held three times: as they are, as bytes, and compressed."""
-    monkeypatch.setattr("gateway.audit.proving.pack._PIECE_BYTES", 1000)
+    """A million of them at once stopped the listener for the second that compressing takes."""
+    turns, given = itertools.count(), dict[str, int]()
+    write = pack._Writer.add_pieces
+
+    async def noting(writer: pack._Writer, name: str, pieces: AsyncIterator[bytes]) -> None:
+        before = next(turns)
+        await write(writer, name, pieces)
+        given[name] = next(turns) - before
+
+    async def ticking() -> None:
+        for _ in turns:
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(pack._Writer, "add_pieces", noting)
+    monkeypatch.setattr(pack, "_PIECE_BYTES", 1000)
+    ticks = asyncio.create_task(ticking())
     folder = await made_pack(log, tmp_path)
+    ticks.cancel()
+    assert given["leaves.bin"] > 320 * 32 / 1000
     lines = (folder / "records.jsonl").read_bytes().splitlines()
     assert (folder / "leaves.bin").read_bytes() == b"".join(map(leaf_hash, lines))
 
@@ -71,8 +89,8 @@ async def test_a_pack_holds_as_zip_and_as_folder_with_nothing_but_the_standard_l
     log: Ledgered, tmp_path: Path
 ) -> None:
     folder = await made_pack(log, tmp_path)
-    for pack in (folder, tmp_path / "pack.zip"):
-        found = check_pack(pack, [log.signer.verifier_key])
+    for made in (folder, tmp_path / "pack.zip"):
+        found = check_pack(made, [log.signer.verifier_key])
         assert (found["records"], found["tree_size"], found["checkpoints"]) == (320, 400, 4)
         assert found["origin"] == "gatewright-test/acme"
     command = [sys.executable, "-I", "-S", str(folder / "verify.py"), str(tmp_path / "pack.zip")]
