@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
@@ -12,7 +12,9 @@ from gateway.audit.disk import Disk
 from gateway.audit.entries import Entry, decode_entry
 from gateway.audit.memory import MemoryAuditLog
 from gateway.audit.projecting import projection
+from gateway.audit.projecting.projection import SequencedRecord
 from gateway.audit.writer import SegmentedAuditLog
+from gateway.cli.deeds import opened_log
 from gateway.clock import StoppedClock, SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
@@ -22,6 +24,7 @@ from gateway.secrets.credentials import master_key, pepper
 from gateway.store.custody.orders import Custody
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.integration import Integration
+from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.retention import keeping, retaining
 from gateway.store.retention.retaining import LOCK_NAME
 from gateway.store.schema.audit import audit_checkpoints
@@ -387,3 +390,24 @@ def test_records_that_do_not_name_a_person_are_not_decoded_to_find_that_out(
     requests = [raw for raw in decoded if b'"stage":"admin"' not in raw]
     assert requests
     assert all(b"req_w1" in raw or b"req_w3" in raw for raw in requests)
+
+
+def test_while_a_search_reads_others_record_what_they_do(
+    talkative: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It held the commands' log for as long as it read: no key could be revoked meanwhile."""
+    settings, read = load_settings(talkative.config_file), DatabaseAuditSink.records
+
+    async def reading(sink: DatabaseAuditSink, query: AuditQuery) -> AsyncIterator[SequencedRecord]:
+        async with opened_log(settings) as log:
+            await log.append(AuditRecord("admin", "adm_meanwhile", "-operators", 1))
+        async for row in read(sink, query):
+            yield row
+
+    monkeypatch.setattr(DatabaseAuditSink, "records", reading)
+    found = talkative.config("audit", "search", "--organisation", "acme", "--user", "ann")
+    assert len(found.output.splitlines()) == 2
+    monkeypatch.undo()
+    exported = talkative.config("audit", "export", "--organisation", "-operators").output
+    assert "adm_meanwhile" in exported
+    assert "subject.searched" in exported

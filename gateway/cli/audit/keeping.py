@@ -12,7 +12,6 @@ from gateway.audit.projecting.export import export_line
 from gateway.audit.segments import failure_at
 from gateway.cli.audit.custody import (
     kept,
-    opened_custody,
     organisation_option,
     require_known,
     subject_of,
@@ -22,6 +21,7 @@ from gateway.cli.deeds import actor, opened_log, says_it_records
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
+from gateway.store.custody.orders import Custody
 from gateway.store.evidence.recovery import projector_for
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.retention.keeping import Expired
@@ -45,7 +45,7 @@ async def search_subject(config_file: Path, organisation: str, reference: str) -
     """Print the records of an end user as JSON lines, found by a keyed digest; without content."""
     settings = load_settings(config_file)
     directory = settings.path(settings.audit.directory)
-    async with opened_custody(settings) as (custody, database):
+    async with kept(settings) as database:
         await require_known(settings, database, organisation)
         subject = subject_of(settings, organisation, reference) or ""
         written = subject.encode()
@@ -59,7 +59,10 @@ async def search_subject(config_file: Path, organisation: str, reference: str) -
             elif written in row.projected.raw_json and row.projected.record.subject == subject:
                 lines.append(json.dumps(export_line(row), ensure_ascii=True))
         detail = {"subject": subject, "found": str(len(lines))}
-        await custody.record(actor(), "subject.searched", organisation, **detail)
+        # Only now: reading a long log takes minutes, and others record what they do meanwhile.
+        async with opened_log(settings) as log:
+            custody = Custody(database, log, SystemClock())
+            await custody.record(actor(), "subject.searched", organisation, **detail)
     for line in lines:
         click.echo(line)
     end_if_damaged(damage)
