@@ -255,7 +255,7 @@ _EVERYDAY = (
     _TECHNICAL,
 )
 _WORDS: Final = frozenset(word for words in _EVERYDAY for word in words.split())
-_OF_OTHER_LANGUAGES: Final = (
+OF_OTHER_LANGUAGES: Final = (
     frozenset(word for words in _EVERYDAY[:-1] for word in words.split())
     | frozenset(_BEFORE_SURNAMES.split())
 ) - frozenset(
@@ -292,11 +292,6 @@ def named_part(text: str, start: int, end: int) -> tuple[int, int] | None:
 def is_everyday(word: str) -> bool:
     """Whether it is one of these words, however it is written."""
     return word.lower() in _WORDS
-
-
-def is_of_other_language(word: str) -> bool:
-    """Whether a word in small letters is one of another language, and none of English."""
-    return word in _OF_OTHER_LANGUAGES
 
 
 def _is_everyday(text: str, start: int, end: int) -> bool:

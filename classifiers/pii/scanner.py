@@ -25,6 +25,7 @@ from classifiers.pii.soft import soft_findings
 from classifiers.pii.tagger import OutOfTimeError, Tagger, never
 from classifiers.pii.tagger import load as load_tagger
 from classifiers.pii.witnesses import OF_PERSONS, may_be_of_person, speaks_for
+from classifiers.pii.writing import may_name
 
 
 # A name needs a capital, another script, digits, or a word that introduces it; an address in small
@@ -110,6 +111,8 @@ class Scanner:
                 if part is None:
                     continue
                 start, end = part
+                if view.text[start:end].islower() and not may_name(view.text, start, end):
+                    continue
             places: tuple[tuple[int, int], ...] = ((start, end),)
             if label == "ADDRESS":
                 places = lines_of(view.text, start, end)

@@ -13,7 +13,6 @@ from typing import Final
 
 from classifiers.pii.places import is_count, is_place
 from classifiers.pii.unlearned import is_unlearned, speaks_for_unlearned
-from classifiers.pii.writing import may_be_name_in_small_letters
 
 
 _BEFORE: Final = 60
@@ -84,6 +83,7 @@ _NEAR: Final = {
 _CALLED_WITHIN: Final = frozenset({"BANK_ACCOUNT", "MRN", "PASSPORT", "NATIONAL_ID", "EMPLOYEE_ID"})
 """What is found with the word for it: "ID number 987654321"."""
 _OF_DIGITS: Final = _CALLED_WITHIN | {"PHONE", "DRIVER_LICENSE"}
+_OF_WORDS: Final = frozenset({"PERSON", "LOCATION", "ORGANIZATION"})
 _BY_ITS_FORM: Final = re.compile(r"\(?\+|\([0-9]|0[0-9]{1,4}[ /\-][0-9 \-]{5}")
 """How numbers of telephones begin that say themselves what they are."""
 OF_PERSONS: Final = {
@@ -155,6 +155,9 @@ _TODAY: Final = re.compile(
 
 def speaks_for(text: str, label: str, start: int, end: int) -> bool:
     """Whether a place that the tagger took for something of this label may be that."""
+    is_ascii = text.isascii()
+    if is_ascii and label in _OF_WORDS:
+        return True
     before = text[max(0, start - _BEFORE) : start]
     after = text[end : end + _AFTER]
     said = text[start:end]
@@ -166,29 +169,16 @@ def speaks_for(text: str, label: str, start: int, end: int) -> bool:
     if label == "DRIVER_LICENSE" and sum(map(str.isdigit, said)) < _LICENCE_DIGITS_MIN:
         return False
     around = before + said + after
-    if _is_other_script(around):
+    if not is_ascii and _is_other_script(around):
         return (not is_unlearned(around) or speaks_for_unlearned(text, label, start, end)) and (
             label not in _OF_DIGITS or not _is_called_otherwise(before, said)
         )
-    if label in _OF_WORDS:
-        return _OF_WORDS[label](text, start, end)
+    if label == "ADDRESS":
+        return is_place(said, before, after) and not is_count(text, start, end)
     if near is None or (label == "PHONE" and _BY_ITS_FORM.match(said) is not None):
         return True
-    if label in _CALLED_WITHIN and near.search(said) is not None:
-        return True
-    return near.search(before) is not None or near.search(after) is not None
-
-
-def _may_be_address(text: str, start: int, end: int) -> bool:
-    before, after = text[max(0, start - _BEFORE) : start], text[end : end + _AFTER]
-    return is_place(text[start:end], before, after) and not is_count(text, start, end)
-
-
-def _may_be_name(text: str, start: int, end: int) -> bool:
-    return not text[start:end].islower() or may_be_name_in_small_letters(text, start, end)
-
-
-_OF_WORDS: Final = {"ADDRESS": _may_be_address, "PERSON": _may_be_name}
+    beside = (before, after, said) if label in _CALLED_WITHIN else (before, after)
+    return any(near.search(part) is not None for part in beside)
 
 
 def may_be_of_person(text: str, label: str, start: int, end: int) -> bool:

@@ -7,13 +7,12 @@ so many posts in small letters that it is believed there; in other languages it 
 import re
 from typing import Final
 
-from classifiers.pii.everyday import is_of_other_language
+from classifiers.pii.everyday import OF_OTHER_LANGUAGES
 
 
 _AROUND: Final = 60
 _SENTENCE: Final = 240
 _FOREIGN_MIN: Final = 2
-_WORD: Final = re.compile(r"[^\W\d_]+")
 _ENGLISH: Final = frozenset(
     """
     the of and to is are was were be been this these those it its for at by from with you your we
@@ -21,7 +20,7 @@ _ENGLISH: Final = frozenset(
     when which who what how please i my
     """.split()  # noqa: SIM905 - a list literal would fill a screen.
 )
-_BOUND: Final = re.compile(r"[.?!:][ \n]|\n")
+_BOUNDS: Final = ("\n", ". ", "? ", "! ", ": ")
 _FIRST_LETTER: Final = re.compile(r"[\W\d_]*([^\W\d_])")
 _INTRODUCES: Final = re.compile(
     r"(?:\b(?:soy|llamo|nombre es|m['\u2019]appelle|je suis|chiamo|sono|bin|hei(?:\u00df|ss)e"
@@ -35,22 +34,22 @@ _INTRODUCES: Final = re.compile(
 def has_capitals(text: str, start: int) -> bool:
     """Whether the sentence that goes on at `start` began with a capital."""
     first = max(0, start - _SENTENCE)
-    for bound in _BOUND.finditer(text, first, start):
-        first = bound.end()
+    first = max(first, *[text.rfind(bound, first, start) + 1 for bound in _BOUNDS])
     letter = _FIRST_LETTER.match(text, first, start)
     return letter is not None and letter[1].isupper()
 
 
-def may_be_name_in_small_letters(text: str, start: int, end: int) -> bool:
-    """Whether words in small letters may name somebody.
+def may_name(text: str, start: int, end: int) -> bool:
+    """Whether words in small letters may name somebody, or a place.
 
     They may not in a sentence with capitals in another language than English, but for behind what
     introduces a person.
     """
-    around = text[max(0, start - _AROUND) : start] + " " + text[end : end + _AROUND]
-    words = _WORD.findall(around.lower())
-    foreign = sum(map(is_of_other_language, words))
-    if foreign < _FOREIGN_MIN or foreign <= sum(word in _ENGLISH for word in words):
-        return True
     before = text[max(0, start - _AROUND) : start]
+    words = {*before.lower().split(), *text[end : end + _AROUND].lower().split()}
+    if words.isdisjoint(OF_OTHER_LANGUAGES):
+        return True
+    foreign = len(words & OF_OTHER_LANGUAGES)
+    if foreign < _FOREIGN_MIN or foreign <= len(words & _ENGLISH):
+        return True
     return not has_capitals(text, start) or _INTRODUCES.search(before) is not None
