@@ -221,13 +221,14 @@ def of_bytes(numbers: Sequence[int]) -> str | None:
 
 
 def as_text(data: bytes) -> str | None:
-    """Bytes that read as text, compressed or not, and say more than two characters."""
+    """Bytes that read as text, compressed or not, and say more than two characters, or digits."""
     if data.startswith(_COMPRESSED):
         data = _inflated(data)
     text = _decoded(data)
     if text is None or not _can_be_read(text):
         return None
-    return text if len(set(text)) > 2 else None  # noqa: PLR2004 - "aaaa" says nothing.
+    least = 1 if text.isdigit() else 2  # "aaaa" says nothing.
+    return text if len(set(text)) > least else None
 
 
 def _can_be_read(text: str) -> bool:

@@ -195,3 +195,9 @@ def test_places_in_decoded_texts_lead_back_to_the_original(
         assert 0 <= start <= end <= len(text)
         if not decoded.touches(at, at + 1) and char != CUT:
             assert text[start:end] == char
+
+
+@pytest.mark.parametrize("card", ["4111111111111111", "5555555555554444"])
+@pytest.mark.parametrize("how", ["base64", "base64 twice", "hexadecimal"])
+def test_a_card_of_two_digits_is_found_behind_an_encoding(card: str, how: str) -> None:
+    assert [finding.label for finding in find(DISGUISES[how](card))] == ["CREDIT_CARD"]
