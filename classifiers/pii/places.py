@@ -62,7 +62,7 @@ _UNITS: Final = (
     r"|Minuten|lat|rok[ui]?)"
 )
 _MEASURED: Final = re.compile(
-    rf"\D{{0,12}}[0-9][0-9.,\u00a0\u202f ]*(?:\w{{1,3}} [0-9.,]+ ?)?{_UNITS}(?!\w)"
+    rf"\D{{0,12}}[0-9][0-9.,\u00a0\u202f ]{{0,16}}(?:\w{{1,3}} [0-9.,]{{1,8}} ?)?{_UNITS}(?!\w)"
 )
 _UNIT: Final = re.compile(rf"[0-9.,]*[ \u00a0\u202f]?{_UNITS}(?!\w)")
 
