@@ -175,7 +175,8 @@ def _openid(settings: Settings) -> Check:
 def _folder(settings: Settings) -> Check:
     name, folder = "Audit folder", settings.path(settings.audit.directory)
     try:
-        free_bytes = shutil.disk_usage(folder).free
+        with os.scandir(folder):  # A file in its place has a disk, too.
+            free_bytes = shutil.disk_usage(folder).free
     except OSError as error:
         return Check(name, "refused", error.strerror or "cannot be read")
     if not os.access(folder, os.W_OK):

@@ -76,7 +76,7 @@ async def test_a_file_that_changed_since_the_start_is_named_with_its_keys(
         ("Keys of the database", lambda it: _overwrite(it, "master.key", _another_key())),
         ("Keys of the database", lambda it: _overwrite(it, "pepper.key", _another_key())),
         ("Admin token", lambda it: _overwrite(it, "admin.token", "changeme-changeme-changeme")),
-        ("Audit folder", lambda it: it.folder.joinpath("var", "audit").rename(it.folder / "gone")),
+        ("Audit folder", lambda it: _put_file_in_place_of(it.folder / "var" / "audit")),
     ],
 )
 async def test_what_would_refuse_the_next_start_is_said_before_it(
@@ -124,6 +124,12 @@ def _overwrite(listener: Listener, name: str, text: str) -> None:
     path = listener.folder / "var" / name
     path.chmod(0o600)
     path.write_text(text)
+
+
+def _put_file_in_place_of(folder: Path) -> None:
+    """Without anything in its place, the log of the running listener would make it anew."""
+    folder.rename(folder.with_name("gone"))
+    folder.write_text("")
 
 
 async def test_an_older_schema_would_refuse_the_start_and_says_what_to_run(
