@@ -387,7 +387,7 @@ def test_the_full_check_names_what_cost_more_than_anybody_can_tell(operator: Ope
 
 def _as(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     for module in ("custody", "erasing"):
-        monkeypatch.setattr(f"gateway.cli.{module}.actor", lambda: f"os:{name}")
+        monkeypatch.setattr(f"gateway.cli.audit.{module}.actor", lambda: f"os:{name}")
 
 
 def _reveal(operator: Operator, monkeypatch: pytest.MonkeyPatch, request_id: str) -> str:
