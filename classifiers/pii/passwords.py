@@ -31,12 +31,12 @@ _WHOSE = (
 )
 """Whose password it is, or which, and the word or mark behind which it is told."""
 _SAYS = re.compile(
-    r"(?:in)?(?:correct[aeo]?|valid[aeo]?)|wrong|right|required|missing|expired|empty|weak|strong|safe|secret"
-    r"|falsch|richtig|ungultig|abgelaufen|leer|sicher|faux|expire|oblig\w{3,8}|manquant|caducad[ao]"
+    r"incorrect[aeo]?|invalid[aeo]?|wrong|required|missing|expired|empty"
+    r"|falsch|ungultig|abgelaufen|faux|expire|oblig\w{3,8}|manquant|caducad[ao]"
     r"|erronea|errata|scadut[ao]|verkeerd|verlopen",
     re.IGNORECASE,
 )
-"""What is said of a password."""
+"""What is said of a password, and nobody takes for one: "secret!" and "Right!!" are some."""
 _GAP = r"[\s\"',]{1,4}"
 """What parts the words of a command, also where they are a list."""
 

@@ -89,6 +89,8 @@ WRITTEN = {
         f"{CARD[:12]}`{CARD[12:]}`",
     ],
     "PASSWORD": [
+        "password: secret!",
+        "DB_PASSWORD='Strong!!'",
         f"<user><name>bob</name><password>{PASSWORD}</password></user>",
         f'<db:adminPassword xml:space="x">{PASSWORD}</db:adminPassword>',
         f'<input type="password" name="password" value="{PASSWORD}">',
