@@ -54,11 +54,12 @@ _PREFIXED_GATE = (
     r"|[0-9]{6}-[A-Za-z0-9]|1//0|(?:live|test)_[a-z]{0,3}_?[a-f0-9]|eyJrIjoi)"
 )
 _MNEMONIC = r"(?:mnemonic|(?:seed|recovery|backup)[ _\-]?(?:phrase|words?))"
-# Words of three to eight letters that every sentence has, and no list of words for keys.
+# Words of three to eight letters that sentences have and BIP39's English list has not: that one has
+# "have", "into" and "they".
 _OF_SENTENCES = frozenset(
     """
-    the and for are was were with from your our has have had not but which would should been into
-    than them their these those its his her they who
+    the and for are was were with from your our has had not but which would should been than
+    them their these those its his her who
     """.split()  # noqa: SIM905 - a list literal would fill a screen.
 )
 _MNEMONIC_WORDS = 12

@@ -80,6 +80,7 @@ WRITTEN = {
     ],
     "SECRET": [
         f"My seed phrase: {WORDS}",
+        f"My seed phrase: they have into {WORDS}",
         f"wallet recovery words are {WORDS} keep them safe",
         "Recovery phrase:\n" + "\n".join(f"{i}. {w}" for i, w in enumerate(WORDS.split(), 1)),
     ],
