@@ -72,14 +72,16 @@ class Refused:
             self.wrong.append(f"{self._target} {body[:300]}: {error}")
 
 
-def bodies(right: dict[str, Any]) -> Iterator[str]:
+def bodies(right: dict[str, Any], wrong: tuple[Any, ...]) -> Iterator[str]:
     yield from ("{", "[]", json.dumps(right | {NO_FIELD: 1}))
     for name in right:
         yield json.dumps({each: value for each, value in right.items() if each != name})
-        yield from (json.dumps(right | {name: value}) for value in WRONG)
+        yield from (json.dumps(right | {name: value}) for value in wrong)
 
 
-async def walked(listener: Listener, browser: Browser, own: Known) -> list[Refused]:
+async def walked(
+    listener: Listener, browser: Browser, own: Known, wrong: tuple[Any, ...]
+) -> list[Refused]:
     """Every change of the API, asked for with each of its fields wrong in turn."""
     _, text = await browser.send("GET", "/api/openapi.json")
     document = msgspec.json.decode(text)
@@ -93,7 +95,7 @@ async def walked(listener: Listener, browser: Browser, own: Known) -> list[Refus
         names = named | set(fields_of(document, path))
         one = Refused(browser, path_with(path, own.ids), names)
         right = msgspec.json.decode(asking.by_path(method, path, own.ids).body or "{}")
-        for body in bodies(right):
+        for body in bodies(right, wrong):
             await one.send(body)
         done.append(one)
     return done
@@ -106,9 +108,10 @@ async def test_every_refusal_of_a_body_names_a_field_that_its_route_takes(
     await employ(listener, "ben", PASSWORD, [Grant(role, "*") for role in ROLES])
     own, _ = await furnished(listener)
     asked, wrong = 0, list[str]()
-    for name in ("ann", "ben"):
+    # Whose roles end at one organisation is refused for that before many a field is read.
+    for name, values in (("ann", WRONG[:3]), ("ben", WRONG)):
         await browser.sign_in_as(name, PASSWORD)
-        for found in await walked(listener, browser, own):
+        for found in await walked(listener, browser, own, values):
             asked += found.asked
             wrong += found.wrong
 

@@ -39,6 +39,7 @@ ITEM: EasyInputMessageParam = {"type": "message", "role": "user", "content": "Ne
 
 
 @pytest.mark.parametrize("ends", ["cancel", "delete"])
+@pytest.mark.either
 async def test_a_turn_of_a_killed_worker_is_over_when_its_answer_is_taken_away(
     workers: tuple[RunningGateway, RunningGateway],
     clients: Clients,
@@ -67,6 +68,7 @@ async def test_a_turn_of_a_killed_worker_is_over_when_its_answer_is_taken_away(
 
 
 @pytest.mark.parametrize("gone", ["erased", "damaged", "held"])
+@pytest.mark.either
 async def test_a_turn_of_a_killed_worker_is_over_whatever_has_become_of_its_answer(
     workers: tuple[RunningGateway, RunningGateway],
     clients: Clients,

@@ -12,7 +12,7 @@ from tests.faults.restoring import types
 from tests.running_gateway import RunningGateway
 
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.anyio, pytest.mark.either, pytest.mark.timeout(300)]
 BEFORE = "0072"
 
 

@@ -25,6 +25,7 @@ gateway.store.background_runs.LEASE_US = 2_000_000
 """
 
 
+@pytest.mark.either
 async def test_what_a_killed_worker_made_has_failed_elsewhere_and_is_settled_once(
     tmp_path: Path,
     database_url: str,

@@ -24,7 +24,7 @@ from tests.running_gateway import CLAUDE_TARGET, RunningGateway, Upstreams
 from tests.signed_days import sign_on
 
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.anyio, pytest.mark.either, pytest.mark.timeout(300)]
 DAILY = '[retention]\nrun = "daily"\ndefault = "brief"\nclasses = { brief = 30 }\n'
 
 

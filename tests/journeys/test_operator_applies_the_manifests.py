@@ -277,6 +277,7 @@ async def _migrated(cluster: Cluster) -> None:
     assert migration.strays() == set()
 
 
+@pytest.mark.either
 async def test_the_pods_get_ready_serve_and_end_and_write_nowhere_but_on_their_volumes(
     cluster: Cluster,
 ) -> None:
@@ -319,6 +320,7 @@ def _listed(port: int, key: str) -> list[str]:
         return [each.id for each in client.models.list() if not each.id.startswith("auto")]
 
 
+@pytest.mark.either
 async def test_a_worker_does_not_start_before_the_schema_is_there(cluster: Cluster) -> None:
     worker = cluster.staged("gatewright", 0)
     await worker.prepared()

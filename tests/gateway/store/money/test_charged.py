@@ -136,6 +136,7 @@ async def test_all_are_charged_at_once_with_what_each_alone_would_be(
             assert found == [await alone(connection, *each) for each in asked], seed
 
 
+@pytest.mark.either
 async def test_what_others_spent_while_a_limit_was_set_is_added_up_not_read_one_by_one(
     database: Database,
 ) -> None:

@@ -89,6 +89,7 @@ class AwayTable(LeaseTable):
         return await super().exchange(holder, claims)
 
 
+@pytest.mark.either
 async def test_end_users_who_came_in_vain_while_the_database_was_away_keep_no_worker_from_reporting(
     database: Database, clock: StoppedClock
 ) -> None:

@@ -370,6 +370,7 @@ async def test_rows_of_past_end_users_are_looked_for_every_ten_minutes_where_the
 
 
 @pytest.mark.parametrize("ends_with_it", [False, True])
+@pytest.mark.either
 async def test_a_caller_who_left_while_the_database_was_away_leaves_no_fault_in_the_log(
     table: LossyTable, clock: StoppedClock, caplog: pytest.LogCaptureFixture, *, ends_with_it: bool
 ) -> None:
