@@ -1,14 +1,17 @@
 """Answers a passage: again, where policy lets a kept answer be given, else through the cascade.
 
 The journey around it stays whole: who asks was authenticated, inspected, decided on, reserved for
-and written down before, and the outcome says that no upstream was asked.
+and written down before, and the outcome says that no upstream was asked. Of equal requests that
+come while one is under way the others wait for that one (`joining`), each on a journey of its own.
 """
 
 from collections.abc import Awaitable
+from contextlib import ExitStack
 
 from msgspec import Struct, structs
 
 from gateway.answers.checks import is_unenforced, unmet_format
+from gateway.caching.joining import Name
 from gateway.caching.kept_streams import NotedStream, RepeatedStream
 from gateway.caching.likeness import Question, Vector, question_of
 from gateway.caching.response_cache import (
@@ -37,6 +40,7 @@ from gateway.types import Candidate, Completion, StreamEvent
 HEADER = "x-gatewright-cache"
 PERCENT = 100
 PPM = 1_000_000
+MS_PER_S = 1_000
 
 
 class _Place(Struct, frozen=True):
@@ -53,6 +57,15 @@ class _Place(Struct, frozen=True):
 class _Found(Struct, frozen=True):
     candidate: Candidate
     reply: KeptReply
+
+
+class _Looked(Struct, frozen=True):
+    """What came of looking for an answer."""
+
+    passage: Passage
+    """As it goes on: with less time where it waited."""
+    place: _Place
+    found: _Found | None
 
 
 class CachingAnswers:
@@ -72,6 +85,7 @@ class CachingAnswers:
         self._clock = clock
         self._metrics = metrics
         self._shared = cache.shared
+        self._leads = cache.leads
 
     def complete(self, passage: Passage, log: AttemptLog) -> Awaitable[Answered]:
         """A whole answer. Raises GatewrightError as the cascade does."""
@@ -90,32 +104,39 @@ class CachingAnswers:
         return self._stream(passage, log, leave)
 
     async def _complete(self, passage: Passage, log: AttemptLog, leave: Leave) -> Answered:
-        place, found = await self._look(passage, log, leave)
-        if found is not None and found.reply.completion is not None:
-            reply = found.reply
-            return Answered(found.candidate, reply.source, found.reply.completion, reply.dropped)
-        answered = await self._ask(passage, log)
-        completion = answered.completion
-        if place.wishes.may_keep and completion.is_repeatable:
-            self._keep(passage, place, answered, completion.text, completion=completion)
-        return answered
+        with ExitStack() as leading:
+            looked = await self._look(passage, log, leave, leading)
+            passage, place, found = looked.passage, looked.place, looked.found
+            if found is not None and found.reply.completion is not None:
+                reply = found.reply
+                return Answered(
+                    found.candidate, reply.source, found.reply.completion, reply.dropped
+                )
+            answered = await self._ask(passage, log)
+            completion = answered.completion
+            if place.wishes.may_keep and completion.is_repeatable:
+                self._keep(passage, place, answered, completion.text, completion=completion)
+            return answered
 
     async def _stream(
         self, passage: Passage, log: AttemptLog, leave: Leave
     ) -> LiveStream | NotedStream | RepeatedStream:
-        place, found = await self._look(passage, log, leave)
-        if found is not None:
-            return RepeatedStream(found.candidate, found.reply)
-        live = await self._open(passage, log)
-        if not place.wishes.may_keep:
-            return live
+        with ExitStack() as leading:
+            looked = await self._look(passage, log, leave, leading)
+            passage, place, found = looked.passage, looked.place, looked.found
+            if found is not None:
+                return RepeatedStream(found.candidate, found.reply)
+            live = await self._open(passage, log)
+            if not place.wishes.may_keep:
+                return live
 
-        def keep(events: tuple[StreamEvent, ...]) -> None:
-            # Of most answers nobody has to look at the words.
-            said = _said_in(events) if is_unenforced(live.dropped) else ""
-            self._keep(passage, place, live, said, events=events)
+            def keep(events: tuple[StreamEvent, ...]) -> None:
+                # Of most answers nobody has to look at the words.
+                said = _said_in(events) if is_unenforced(live.dropped) else ""
+                self._keep(passage, place, live, said, events=events)
 
-        return NotedStream(live, self._cache.reply_bytes_max, keep)
+            over = leading.pop_all().close
+            return NotedStream(live, self._cache.reply_bytes_max, keep, over)
 
     def _ask(self, passage: Passage, log: AttemptLog) -> Awaitable[Answered]:
         return self._cascade.complete(passage.sent, passage.ruling.plan, log, passage.rewriting)
@@ -124,9 +145,12 @@ class CachingAnswers:
         return self._cascade.open_stream(passage.sent, passage.ruling.plan, log, passage.rewriting)
 
     async def _look(
-        self, passage: Passage, log: AttemptLog, leave: Leave
-    ) -> tuple[_Place, _Found | None]:
-        """Where the answer lies or would lie, and a kept one that may be given again."""
+        self, passage: Passage, log: AttemptLog, leave: Leave, leading: ExitStack
+    ) -> _Looked:
+        """Where the answer lies or would lie, and a kept one that may be given again.
+
+        Where it has to be asked for, others may wait for it until `leading` is closed.
+        """
         start = start_of(passage)
         place = _Place(
             passage.principal.organisation,
@@ -134,20 +158,50 @@ class CachingAnswers:
             leave,
             wishes_of(passage.arrival.headers),
         )
-        found = self._find(passage, place, place.key) or await self._fetched(passage, place)
+        found, note = self._find(passage, place, place.key), {"cache": "hit"}
+        if found is None:
+            passage, found, waited = await self._joined(passage, place, leading)
+            note |= waited
+        found = found or await self._fetched(passage, place)
         if found is not None:
-            return place, self._told(log, found, "hit", {"cache": "hit"})
+            return _Looked(passage, place, self._told(log, found, "hit", note))
         if leave.like_percent and passage.request.purpose == "answer":
             place = await self._compared(passage, place, start)
             near = self._nearest(passage, place)
             if near is not None:
                 found, cosine = near
                 told = f"like; cosine={cosine:.4f}"
-                note = {"cache": "like", "cache_cosine_ppm": str(round(cosine * PPM))}
-                return place, self._told(log, found, told, note)
+                note |= {"cache": "like", "cache_cosine_ppm": str(round(cosine * PPM))}
+                return _Looked(passage, place, self._told(log, found, told, note))
         self._metrics.count_cache("miss")
         log.told = {HEADER: "miss"}
-        return place, None
+        return _Looked(passage, place, None)
+
+    async def _joined(
+        self, passage: Passage, place: _Place, leading: ExitStack
+    ) -> tuple[Passage, _Found | None, dict[str, str]]:
+        """Wait for an equal request that is under way; where there is none, be the one that asks.
+
+        The passage with the time that is left, what was kept meanwhile, and what a record says.
+        """
+        plan, wishes, now_s = passage.ruling.plan, place.wishes, self._clock.monotonic_s()
+        name = Name(place.key, plan.decision_digest, plan.service_tier)
+        lead = self._leads.found(name, now_s)
+        if lead is None:
+            if wishes.may_keep:
+                leading.callback(self._leads.begin(name, now_s).end)
+            return passage, None, {}
+        if wishes.age_s_max <= 0:
+            return passage, None, {}
+        await lead.over(self._leads.within_s(plan.deadline_s))
+        waited_s = self._clock.monotonic_s() - now_s
+        found = self._find(passage, place, place.key)
+        self._metrics.count_cache("in_vain" if found is None else "joined")
+        left = structs.replace(plan, deadline_s=plan.deadline_s - waited_s)
+        ruling = structs.replace(passage.ruling, plan=left)
+        waited_ms = str(round(waited_s * MS_PER_S))
+        passage = structs.replace(passage, ruling=ruling)
+        return passage, found, {"cache_waited_ms": waited_ms}
 
     async def _compared(self, passage: Passage, place: _Place, start: bytes) -> _Place:
         """The place together with the question and its vector, where there are such."""

@@ -15,11 +15,23 @@ Keep = Callable[[tuple[StreamEvent, ...]], None]
 """What becomes of a stream's events once the last of them has passed."""
 
 
+def no_one_waits() -> None:
+    """Of a stream that nobody else waits for."""
+
+
 class NotedStream:
     """A live stream whose events are kept, if it is short enough and its end lets it be."""
 
-    def __init__(self, live: LiveStream, length_bytes_max: int, keep: Keep) -> None:
+    def __init__(
+        self,
+        live: LiveStream,
+        length_bytes_max: int,
+        keep: Keep,
+        over: Callable[[], None] = no_one_waits,
+    ) -> None:
+        """`over` is called as soon as it is kept, or never will be; perhaps more than once."""
         self._live = live
+        self._over = over
         self._left_bytes = length_bytes_max
         self._events: list[StreamEvent] = []
         self._keep = keep
@@ -46,6 +58,7 @@ class NotedStream:
 
     async def close(self, cause: BaseException | None = None) -> None:
         """As `LiveStream.close`."""
+        self._over()
         await self._live.close(cause)
 
     def _note(self, events: list[StreamEvent]) -> None:
@@ -54,6 +67,7 @@ class NotedStream:
         self._left_bytes -= length_of(events)
         if self._left_bytes < 0:
             self._events = []
+            self._over()
             return
         self._events += events
         ends = [event for event in events if event.is_terminal]
@@ -61,6 +75,7 @@ class NotedStream:
             if ends[0].is_repeatable:
                 self._keep(tuple(self._events))
             self._left_bytes = -1
+            self._over()
 
 
 class RepeatedStream:

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
+from gateway.caching.joining import Leads
 from gateway.caching.likeness import Likenesses
 from gateway.configuration.sections import ResponseCacheSettings
 from gateway.passage import Passage
@@ -113,6 +114,9 @@ class ResponseCache:
         self._held_bytes: dict[str, int] = {}
         self._erased_us: Mapping[str, int] = {}
         self.likenesses = Likenesses(settings.vectors_max)
+        # Nobody waits for what is kept in no case.
+        self.leads = Leads(settings.wait_s if self.reply_bytes_max > OVERHEAD_BYTES else 0.0)
+        """Of all requests of this worker, those of batches and without a caller among them."""
 
     @property
     def totals(self) -> CacheTotals:

@@ -33,6 +33,7 @@ _MAY_BE_ZERO = frozenset(
         "responses.conversation_keep_days",
         "responses.background_running_max",
         "response_cache.memory_bytes_max",
+        "response_cache.wait_s",
         "inspection.cascade_exploration",
     }
 )

@@ -324,6 +324,8 @@ class ResponseCacheSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """What one organisation's answers may take of it."""
     reply_bytes_max: int = 512 * 1024
     """A longer answer is not kept."""
+    wait_s: float = 30.0
+    """How long a request waits for the answer to an equal one under way; 0: not at all."""
     embeddings: str = ""
     """An in-house target that makes vectors, for policies that compare questions."""
     vectors_max: int = 4096

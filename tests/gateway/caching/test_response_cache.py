@@ -277,3 +277,24 @@ async def test_a_stream_that_is_long_cut_or_no_answer_to_give_again_is_not_kept(
     assert await kept([long]) == []
     withheld = structs.replace(event(b"end", is_last=True), is_repeatable=False)
     assert await kept([[event(b"one")], [withheld]]) == []
+
+
+@pytest.mark.anyio
+async def test_nobody_waits_for_a_stream_that_will_not_be_kept_any_more() -> None:
+    """As soon as that is known: its end may be far."""
+    ended: list[str] = []
+    end = [event(b"end", is_last=True)]
+
+    def keep(_: object) -> None:
+        ended.append("kept")
+
+    batches = [[event(b"one")], [event(b"x" * 600)], end]
+    stream = NotedStream(Script(batches), 900, keep, lambda: ended.append("over"))
+    await stream.next_batch()
+    assert ended == []
+    await stream.next_batch()
+    assert ended == ["over"]
+
+    short = NotedStream(Script([end]), 900, keep, lambda: ended.append("over"))
+    await short.next_batch()
+    assert ended == ["over", "kept", "over"], "whoever waited finds it"
