@@ -129,6 +129,7 @@ class Target(Struct, frozen=True):
     """In which dialect its vendor seals reasoning that it alone can read; empty for none."""
     parameters: Mapping[str, str] = {}  # The model's stance to each: `catalogue.Stance`.
     leaves_out_hosted: bool = False  # Tools of another vendor's, rather than refuse them.
+    origin: str = ""  # Which server its provider asks, as a digest: `configuration.origins`.
 
     @property
     def purpose(self) -> Purpose:

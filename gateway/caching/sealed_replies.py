@@ -20,7 +20,7 @@ from gateway.clock import SECOND_US, Clock
 from gateway.secrets.envelope import MasterKey
 
 
-VERSION: Final = b"gatewright shared answers 1 "
+VERSION: Final = b"gatewright shared answers 2 "
 """Of the form below: workers of another version find nothing of ours, and we nothing of theirs."""
 _NONCE_BYTES: Final = 12
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from msgspec import structs
 
 from gateway.clock import Clock
+from gateway.configuration.origins import origin_of
 from gateway.configuration.settings import Settings
 from gateway.errors import ConfigurationInvalid
 from gateway.money.catalogue import build_targets
@@ -123,7 +124,12 @@ def _targets(settings: Settings, prices: PriceText) -> tuple[Target, ...]:
     }
     targets = build_targets(settings.targets, places, prices.catalogue, settings.source)
     return tuple(
-        structs.replace(target, capabilities=_capabilities(target, settings)) for target in targets
+        structs.replace(
+            target,
+            capabilities=_capabilities(target, settings),
+            origin=origin_of(target.provider, settings.providers),
+        )
+        for target in targets
     )
 
 

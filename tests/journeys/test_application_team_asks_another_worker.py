@@ -196,3 +196,21 @@ async def test_what_an_organisation_said_is_given_by_no_worker_once_that_is_eras
     assert (await strange.post("openai", body)).headers["x-gatewright-cache"] == "hit"
     assert (await there.post("openai", body)).headers["x-gatewright-cache"] == "hit"
     assert calls(upstreams) == 3
+
+
+async def test_what_another_server_answered_is_not_given_as_this_ones(
+    tmp_path: Path, sqlite_url: str, upstreams: Upstreams, server: Server, redis: Redis
+) -> None:
+    """A provider of the same name asks another address since: a start of the configuration."""
+    (tmp_path / "policy.toml").write_text(POLICY)
+    more = MORE.format(policy=tmp_path / "policy.toml", url=server.url)
+    body = ask("openai", model=MODELS["openai"])
+    told = []
+    async with Upstreams() as moved, aiohttp.ClientSession() as http:
+        for at in (upstreams, moved, moved):
+            async with RunningGateway(tmp_path, sqlite_url, at, more=more) as gateway:
+                caller = Caller(gateway, http, await gateway.issue_key())
+                told.append((await caller.post("openai", body)).headers["x-gatewright-cache"])
+                await until_kept(redis, 1)
+        assert told == ["miss", "miss", "hit"]
+        assert (calls(upstreams), calls(moved)) == (1, 1)

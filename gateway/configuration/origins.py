@@ -1,0 +1,35 @@
+"""Where answers come from: upstreams told apart by what is configured of them. Pure."""
+
+import hashlib
+from collections.abc import Mapping
+
+import msgspec
+
+from gateway.configuration.settings import ProviderSettings
+
+
+_LENGTH = 32
+
+
+def origin_of(name: str, providers: Mapping[str, ProviderSettings]) -> str:
+    """A digest of which server a provider asks, and as what; of a pool of all its members.
+
+    An answer that was kept is no answer of another server's, whatever its target is called. How a
+    server is reached (credential, proxy, certificates, patience) says nothing of its answers.
+    """
+    members = [each for each in providers[name].members if each in providers]
+    told = [_told(each, providers[each]) for each in (name, *members)]
+    return hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:_LENGTH]
+
+
+def _told(name: str, provider: ProviderSettings) -> tuple[object, ...]:
+    return (
+        name,
+        provider.kind,
+        provider.base_url,
+        provider.engine,
+        provider.region,
+        provider.project,
+        provider.service,
+        provider.cross_region,
+    )
