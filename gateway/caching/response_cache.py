@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
+from gateway.admission.hosted_tools import may_run_tools_there
 from gateway.caching.joining import Leads
 from gateway.caching.likeness import Likenesses
 from gateway.configuration.sections import ResponseCacheSettings
@@ -19,7 +20,16 @@ from gateway.passage import Passage
 from gateway.projects import project_of
 from gateway.rollout.versions import PolicySet
 from gateway.routing.planning import Ruling
-from gateway.types import Candidate, Completion, Delta, DialectName, Principal, StreamEvent, Target
+from gateway.types import (
+    Candidate,
+    ChatRequest,
+    Completion,
+    Delta,
+    DialectName,
+    Principal,
+    StreamEvent,
+    Target,
+)
 from policies.limits import CACHE_S_MAX
 from policies.repeating import repeating
 
@@ -239,7 +249,17 @@ def leave_for(passage: Passage) -> Leave:
         return NO_LEAVE
     if ruling.plan.audit_content != "encrypted":
         return NO_LEAVE
-    return granted(policies, passage.principal, ruling)
+    leave = granted(policies, passage.principal, ruling)
+    return NO_LEAVE if leave.keeps_s and _depends_on_more(passage.request) else leave
+
+
+def _depends_on_more(request: ChatRequest) -> bool:
+    """Whether an answer depends on more than what was sent, or does more than answer.
+
+    What lies at an address may be another picture by now, and a search finds something else. A
+    tool that its vendor runs may have done what the answer says; given again, nobody has.
+    """
+    return bool(request.destinations) or may_run_tools_there(request)
 
 
 def granted(policies: PolicySet, principal: Principal, ruling: Ruling) -> Leave:

@@ -414,3 +414,40 @@ async def test_vectors_are_given_again(gateway: RunningGateway, upstreams: Upstr
 
     assert vectors == [[0.25, -0.5]] * 2
     assert calls(upstreams) == 1
+
+
+OUTSIDE = """
+[inspection]
+tolerated_opaque = ["image", "unknown"]
+[requests]
+media_hosts = ["pictures.example.com"]
+tool_server_hosts = ["tools.example.com"]
+"""
+PICTURE = {"type": "image_url", "image_url": {"url": "https://pictures.example.com/today.png"}}
+SERVER = {"type": "mcp", "server_label": "deeds", "server_url": "https://tools.example.com/mcp"}
+SEARCH = {"type": "web_search_20250305", "name": "web_search"}
+PLAIN_TOOL = {"type": "function", "name": "look_up", "parameters": {"type": "object"}}
+
+
+async def test_what_depends_on_more_than_was_sent_is_not_kept(
+    tmp_path: Path, sqlite_url: str, upstreams: Upstreams, http: aiohttp.ClientSession
+) -> None:
+    """Another picture may lie there, and a deed that was done once is told of once."""
+    (tmp_path / "policy.toml").write_text(POLICY)
+    more = f'{OUTSIDE}[policy]\nfile = "{tmp_path / "policy.toml"}"'
+    shown = [{"role": "user", "content": [PICTURE]}]
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("/v1/chat/completions", ask("openai", model=GPT_TARGET, messages=shown)),
+        ("/v1/responses", {"model": GPT_TARGET, "input": "Order it.", "tools": [SERVER]}),
+        ("/v1/messages", ask("anthropic", model=CLAUDE_TARGET, tools=[SEARCH])),
+        ("/v1/responses", {"model": GPT_TARGET, "input": "Order it.", "tools": [PLAIN_TOOL]}),
+    ]
+    async with RunningGateway(tmp_path, sqlite_url, upstreams, more=more) as gateway:
+        headers = {"authorization": f"Bearer {await gateway.issue_key()}"}
+        told = []
+        for path, body in [each for each in asked for _ in range(2)]:
+            async with http.post(gateway.url + path, json=body, headers=headers) as response:
+                told.append((response.status, response.headers.get("x-gatewright-cache")))
+
+    nothing = (200, None)
+    assert told == [*[nothing] * 6, (200, "miss"), (200, "hit")]
