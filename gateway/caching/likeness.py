@@ -8,6 +8,7 @@ keeps them apart, whatever the vectors say.
 
 import hashlib
 import re
+import unicodedata
 from array import array
 from collections import OrderedDict
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -17,6 +18,8 @@ import msgspec
 import numpy as np
 from msgspec import Struct, structs
 from numpy.typing import NDArray
+
+from gateway.caching.number_words import is_number
 
 
 QUESTION_LENGTH_MAX: Final = 2_000
@@ -43,26 +46,6 @@ _NEGATIONS: Final = frozenset(
         *("niet", "geen", "nooit", "zonder", "bez", "не", "нет", "без", "никогда"),
     }
 )
-_NUMBER_WORDS: Final = (
-    "zero two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen"
-    " sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety"
-    " hundred thousand million billion dozen half third quarter twice double triple"
-    " null zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn"
-    " sechzehn siebzehn achtzehn neunzehn zwanzig dreissig vierzig fünfzig sechzig siebzig achtzig"
-    " neunzig hundert tausend million millionen milliarde milliarden dutzend halb halbe drittel"
-    " viertel zweimal dreimal doppelt"
-    " deux trois quatre cinq sept huit neuf dix onze douze treize quatorze quinze seize vingt"
-    " trente quarante cinquante soixante cent cents mille moitié tiers quart double"
-    " cero dos tres cuatro cinco seis siete ocho nueve diez once doce trece catorce quince veinte"
-    " treinta cuarenta cincuenta sesenta setenta ochenta noventa cien ciento mil mitad tercio"
-    " due tre quattro cinque sei sette otto nove dieci undici dodici tredici quattordici quindici"
-    " sedici venti trenta quaranta cinquanta sessanta settanta ottanta novanta cento mezzo terzo"
-    " twee drie vijf zes zeven negen tien twaalf dertien veertien vijftien zestien twintig dertig"
-    " veertig vijftig zestig zeventig tachtig negentig"
-    " honderd duizend miljoen miljard helft"
-)
-"""As `casefold` writes them; none of those that are articles as well."""
-_NUMBERS: Final = frozenset(_NUMBER_WORDS.split())
 _HASH: Final = "q"
 
 Vector = NDArray[np.float32]
@@ -91,7 +74,7 @@ def question_of(tree: Mapping[str, object], start: bytes) -> Question | None:
     if not text.strip() or len(text) > QUESTION_LENGTH_MAX or not _has_case(text):
         return None
     body = msgspec.json.encode(rest, order="deterministic")
-    tokens = _TOKEN.findall(text)
+    tokens = _TOKEN.findall(_as_read(text))
     words = _hashed(token for token in tokens if token not in _PLAIN)
     anchors = _hashed(token for place, token in enumerate(tokens) if _is_anchor(token, place))
     return Question(hashlib.sha256(start + body).digest(), text, words, anchors)
@@ -201,6 +184,12 @@ def _hashed(tokens: Iterable[str]) -> bytes:
     return array(_HASH, [hash(token.casefold()) for token in tokens]).tobytes()
 
 
+def _as_read(text: str) -> str:
+    """The text in one writing, without what nobody sees (soft hyphens, spaces of no width)."""
+    composed = unicodedata.normalize("NFKC", text)
+    return "".join([each for each in composed if unicodedata.category(each) != "Cf"])
+
+
 def _has_case(text: str) -> bool:
     return all(each.lower() != each.upper() for each in text if each.isalpha())
 
@@ -211,5 +200,5 @@ def _is_anchor(token: str, place: int) -> bool:
     folded = token.casefold().replace("\u2019", "'")
     is_name = place > 0 and token != token.lower() and folded.split("'")[0] != "i"
     is_negation = folded in _NEGATIONS or folded.endswith("n't")
-    is_number = folded in _NUMBERS or any(each.isdigit() for each in token)
-    return is_name or is_negation or is_number
+    has_digits = any(each.isdigit() for each in token)
+    return is_name or is_negation or has_digits or is_number(folded)

@@ -36,6 +36,7 @@ def question(text: str) -> Question:
         ("How do I reset my password?", "how can I reset the password that I have"),
         ("How long do you keep invoices?", "invoices are kept by you for how long?"),
         ("How do I reset my password?", "how do I reset my password"),
+        ("was sagt die\u00ad Akte", "sag mir was die Akte sagt"),
         ("Wie lange werden Rechnungen verwahrt?", "Wie lange werden die Rechnungen hier verwahrt?"),
     ],
 )
@@ -58,6 +59,11 @@ def test_another_wording_may_be_compared(one: str, other: str) -> None:
         ("list ten ways to save water", "please list twelve ways to save water"),
         ("what do zwanzig Leute kosten", "was kosten denn dreißig Leute"),
         ("is it twice a day", "is it to be taken three times a day"),
+        ("was kosten zweiundvierzig Leute", "was kosten denn dreiundvierzig Leute"),
+        ("wat kosten tweeënveertig mensen", "wat kosten dan drieënveertig mensen"),
+        ("show the twenty-first entry", "please show the twenty-fourth entry"),
+        ("was tun fu\u0308nf Leute", "was tun denn zwo\u0308lf Leute"),
+        ("nur dreiund\u00advierzig Leute", "es sind nur zweiund\u00advierzig Leute"),
     ],
 )
 def test_what_changes_an_answer_keeps_questions_apart(one: str, other: str) -> None:
