@@ -195,13 +195,13 @@ class CachingAnswers:
             return passage, None, {}
         await lead.over(self._leads.within_s(plan.deadline_s))
         waited_s = self._clock.monotonic_s() - now_s
+        left = structs.replace(plan, deadline_s=plan.deadline_s - waited_s)
+        passage = structs.replace(passage, ruling=structs.replace(passage.ruling, plan=left))
         found = self._find(passage, place, place.key)
         self._metrics.count_cache("in_vain" if found is None else "joined")
-        left = structs.replace(plan, deadline_s=plan.deadline_s - waited_s)
-        ruling = structs.replace(passage.ruling, plan=left)
-        waited_ms = str(round(waited_s * MS_PER_S))
-        passage = structs.replace(passage, ruling=ruling)
-        return passage, found, {"cache_waited_ms": waited_ms}
+        if found is None:
+            return passage, None, {}
+        return passage, found, {"cache_waited_ms": str(round(waited_s * MS_PER_S))}
 
     async def _compared(self, passage: Passage, place: _Place, start: bytes) -> _Place:
         """The place together with the question and its vector, where there are such."""

@@ -196,6 +196,25 @@ async def test_what_waited_says_by_which_policy_it_was_ruled_again(
     assert ["another one than when" in page for page in pages] == [True, False, False]
 
 
+async def test_an_answer_that_was_given_again_says_whose_and_whether_it_was_waited_for(
+    world: World, browser: Browser
+) -> None:
+    again = {"cache": "hit", "cache_of": "req_1", "cache_age_s": "12", "cache_saved_microusd": "9"}
+    waited = again | {"cache_age_s": "0", "cache_waited_ms": "250"}
+    details = (again, waited, again | {"cache": "like"})
+    ids = await world.write(
+        *(Asked(at, outcome={"detail": each}) for at, each in enumerate(details, start=1))
+    )
+    pages = [(await browser.send("GET", f"{LIST}/{each}"))[1] for each in ids]
+
+    told = [re.sub("<[^>]+>", "", each.partition("Nobody was asked: ")[2])[:99] for each in pages]
+    assert told[0].startswith("the same request had been answered 12 s before, as req_1.")
+    assert told[1].startswith(
+        "the same request was under way, and this one waited 250 ms for its answer, that of req_1"
+    )
+    assert told[2].startswith("a question much like it had been answered 12 s before, as req_1.")
+
+
 async def test_the_parts_of_a_cost_are_at_the_prices_in_force(
     world: World, browser: Browser
 ) -> None:
