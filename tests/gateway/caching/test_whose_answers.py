@@ -29,7 +29,7 @@ from gateway.rollout.versions import PolicySet
 from gateway.routing.board import TargetBoard
 from gateway.routing.planning import Ruling, gather, rule
 from gateway.snapshot import Snapshot
-from gateway.types import Completion, Plan, Usage
+from gateway.types import ChatRequest, Completion, Plan, Usage
 from tests.gateway.batching.parking_lot import DIALECT, ENDPOINT, INSPECTION, LIMIT, PRINCIPAL
 from tests.gateway.providers.samples import make_target
 from tests.policies.worlds import document
@@ -142,12 +142,30 @@ class Upstream:
         return Answered(plan.candidates[0], "openai_chat", completion, ())
 
 
+class SlowUpstream(Upstream):
+    """Answers all at once, when it is told to; by then it knows many worlds."""
+
+    def __init__(self, clock: StoppedClock) -> None:
+        super().__init__(clock)
+        self.worlds: dict[str, World] = {}
+        self.asked: list[World] = []
+        self.answers = asyncio.Event()
+
+    async def complete(self, sent: object, plan: Plan, *_: object) -> Answered:
+        assert isinstance(sent, ChatRequest)
+        world = self.worlds[sent.request_id]
+        self.asked.append(world)
+        await self.answers.wait()
+        self.world = world
+        return await super().complete(sent, plan)
+
+
 class Installation:
     """Two workers, and when each organisation was erased last."""
 
-    def __init__(self) -> None:
+    def __init__(self, made: type[Upstream] = Upstream) -> None:
         self.clock, self.shared = StoppedClock(), Shared()
-        self.upstream = Upstream(self.clock)
+        self.upstream = made(self.clock)
         settings = ResponseCacheSettings(1 << 20, 1 << 20, 1 << 20)
         self.caches = [ResponseCache(settings, self.shared) for _ in range(2)]
         self.workers = [
@@ -171,7 +189,7 @@ class Installation:
         assert answered.candidate.target.price.input_microusd_per_mtok == world.price
         return msgspec.json.decode(answered.completion.raw, type=Said), log.told
 
-    def _passage(self, world: World) -> Passage:
+    def _passage(self, world: World, request_id: str = "req_1") -> Passage:
         policies, now_us = SETS[world.policies], self.clock.utc_us()
         target = make_target()
         price = structs.replace(target.price, input_microusd_per_mtok=world.price)
@@ -180,7 +198,7 @@ class Installation:
             PRINCIPAL, organisation=world.organisation, project=world.project
         )
         inspection = structs.replace(INSPECTION, data_class=world.data_class)
-        request = DIALECT.decode_request(body_of(world), "req_1")
+        request = DIALECT.decode_request(body_of(world), request_id)
         facts = gather(request, principal, inspection, LIMIT, now_us, board)
         ruling = rule(policies.base, facts, request, board, Limits())
         assert isinstance(ruling, Ruling)
@@ -195,6 +213,11 @@ def body_of(world: World) -> bytes:
     system = [{"role": "system", "content": world.system}] if world.system else []
     messages = [*system, {"role": "user", "content": world.question}]
     return msgspec.json.encode({"model": "auto", "messages": messages})
+
+
+def is_kept(world: World) -> bool:
+    is_closed = world.policies == CLOSED - 1 and world.data_class >= CLOSED_FROM
+    return not (world.end_user or world.policies == CLOSED or is_closed)
 
 
 def are_comparable(one: World, other: World) -> bool:
@@ -228,9 +251,7 @@ async def _asked(there: Installation, worker: int, world: World) -> None:
         return
     assert structs.replace(said.world, question=world.question) == world
     assert said.world.question == world.question or are_comparable(said.world, world)
-    assert not world.end_user
-    assert world.policies != CLOSED
-    assert world.policies != CLOSED - 1 or world.data_class < CLOSED_FROM
+    assert is_kept(world)
     assert now_s - said.made_s <= KEEPS_S
     assert said.made_s > there.erased_s.get(world.organisation, float("-inf"))
 
@@ -282,3 +303,31 @@ def test_what_differs_in_one_thing_is_asked_anew(worker: int, twist: dict[str, A
     other = structs.replace(USUAL, **twist)
     asyncio.run(asked(USUAL, other))
     asyncio.run(asked(other, USUAL))
+
+
+@pytest.mark.anyio
+async def test_nobody_waits_into_the_answer_of_another_world() -> None:
+    """All of them at once, each three times, whoever of them comes first."""
+    for first in range(len(TWISTS)):
+        there = Installation(SlowUpstream)
+        upstream = there.upstream
+        assert isinstance(upstream, SlowUpstream)
+        worlds = [structs.replace(USUAL, **twist) for twist in TWISTS]
+        worlds = (worlds[first:] + worlds[:first]) * 3
+        upstream.worlds = {f"req_{at}": world for at, world in enumerate(worlds)}
+        cached = there.workers[0]
+        asked = [
+            asyncio.ensure_future(cached.complete(there._passage(world, request_id), AttemptLog()))
+            for request_id, world in upstream.worlds.items()
+        ]
+        while there.caches[0].leads.waiting + len(upstream.asked) < len(worlds):
+            await asyncio.sleep(0)
+        upstream.answers.set()
+
+        answers = [(await each).completion.raw for each in asked]
+        said = [msgspec.json.decode(answer, type=Said).world for answer in answers]
+        assert [structs.replace(each, question="") for each in said] == [
+            structs.replace(each, question="") for each in worlds
+        ]
+        assert all(are_comparable(*pair) for pair in zip(said, worlds, strict=True))
+        assert upstream.asked.count(worlds[0]) == (1 if is_kept(worlds[0]) else 3)
