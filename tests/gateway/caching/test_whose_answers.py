@@ -149,12 +149,14 @@ class SlowUpstream(Upstream):
         super().__init__(clock)
         self.worlds: dict[str, World] = {}
         self.asked: list[World] = []
+        self.plans: list[Plan] = []
         self.answers = asyncio.Event()
 
     async def complete(self, sent: object, plan: Plan, *_: object) -> Answered:
         assert isinstance(sent, ChatRequest)
         world = self.worlds[sent.request_id]
         self.asked.append(world)
+        self.plans.append(plan)
         await self.answers.wait()
         self.world = world
         return await super().complete(sent, plan)
@@ -331,3 +333,33 @@ async def test_nobody_waits_into_the_answer_of_another_world() -> None:
         ]
         assert all(are_comparable(*pair) for pair in zip(said, worlds, strict=True))
         assert upstream.asked.count(worlds[0]) == (1 if is_kept(worlds[0]) else 3)
+
+
+@pytest.mark.anyio
+async def test_who_waited_in_vain_has_the_rest_of_its_time_and_who_wants_nothing_kept_all() -> None:
+    there = Installation(SlowUpstream)
+    upstream = there.upstream
+    assert isinstance(upstream, SlowUpstream)
+    upstream.worlds = {f"req_{at}": USUAL for at in range(3)}
+    passages = [there._passage(USUAL, request_id) for request_id in upstream.worlds]
+    headers = [(b"cache-control", b"no-cache")]
+    unwilling = structs.replace(passages[2].arrival, headers=headers)
+    passages[2] = structs.replace(passages[2], arrival=unwilling)
+    complete, leads = there.workers[0].complete, there.caches[0].leads
+
+    first, second, third = (
+        asyncio.ensure_future(complete(each, AttemptLog())) for each in passages
+    )
+    while leads.waiting + len(upstream.asked) < len(passages):
+        await asyncio.sleep(0)
+    assert (leads.waiting, len(upstream.asked)) == (1, 2), "the third asks for itself"
+    there.clock.advance(7)
+    first.cancel()
+    while leads.waiting or len(upstream.asked) < len(passages):
+        await asyncio.sleep(0)
+    upstream.answers.set()
+    await asyncio.gather(second, third)
+
+    whole_s = passages[0].ruling.plan.deadline_s
+    assert [each.deadline_s for each in upstream.plans] == [whole_s, whole_s, whole_s - 7]
+    assert passages[1].ruling.plan.deadline_s == whole_s
