@@ -5,24 +5,23 @@ no two answers are given to the same state, and each turn stands in it as a whol
 goes on from exactly what was read. Items are as they were asked and answered; models get them anew.
 """
 
-import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 
 import msgspec
 from msgspec import Struct, structs
 
-from gateway.clock import DAY_US, SECOND_US, Clock
+from gateway.clock import DAY_US, Clock
 from gateway.configuration.sections import ResponsesSettings
 from gateway.configuration.settings import Limits
+from gateway.continuing.held_turns import HeldTurns
 from gateway.continuing.items import FIELDS, as_input, name_of
 from gateway.continuing.kept_conversations import (
     CONVERSATION_PREFIX,
-    TURN_US_MAX,
     ConversationStore,
     Entry,
     KeptConversation,
+    TakenTurn,
     new_names,
 )
 from gateway.errors import (
@@ -86,13 +85,10 @@ class Conversations:
         self._keep_us = settings.conversation_keep_days * DAY_US
         self._count_max = settings.conversations_max
         self._length_max = limits.body_bytes_max
-        longest_us = round((limits.request_deadline_s + AFTERWARDS_S) * SECOND_US)
-        self._turn_us = min(longest_us, TURN_US_MAX)
-        away_us = round((settings.background_deadline_s + AFTERWARDS_S) * SECOND_US)
-        self._away_turn_us = min(max(away_us, longest_us), TURN_US_MAX)
+        self._turn_s = limits.request_deadline_s + AFTERWARDS_S
+        self._away_turn_s = max(settings.background_deadline_s + AFTERWARDS_S, self._turn_s)
         self._random_hex = random_hex
-        self._turns: dict[str, tuple[Project, str]] = {}
-        """By request, which conversation it has taken."""
+        self.turns = HeldTurns(store, clock)
         self._log = logger()
         self.kept: Callable[[Project, int], None] = lambda _project, _length_bytes: None
         """Told of what was written, so that a project's oldest things go when it is too much."""
@@ -218,12 +214,10 @@ class Conversations:
             if not takes:
                 return found
             self._check_free(found)
-            now_us = self._clock.utc_us()
-            until_us = now_us + (self._away_turn_us if is_away else self._turn_us)
+            turn = TakenTurn(request_id, project, conversation_id)
+            until_us = self.turns.note(turn, self._away_turn_s if is_away else self._turn_s)
             taken = structs.replace(found, turn=request_id, turn_until_us=until_us)
-            # Before it is written: who leaves in between lets go of what was perhaps taken.
-            self._turns[request_id] = (project, conversation_id)
-            if await self._store.take(taken, now_us):
+            if await self._store.take(taken, self._clock.utc_us()):
                 return taken
         raise locked()
 
@@ -263,16 +257,11 @@ class Conversations:
             )
 
         await self._change(turn.project, turn.conversation_id, longer, write)
-        self._turns.pop(request_id, None)
+        self.turns.is_over(request_id)
 
     async def let_go(self, request_id: str) -> None:
         """End the turn of a request that added nothing, if it has one."""
-        taken = self._turns.pop(request_id, None)
-        if taken is None:
-            return
-        # Where the database is away it ends by itself, as that of a worker which is gone.
-        with suppress(Unavailable):
-            await asyncio.shield(self._store.let_go(*taken, request_id))
+        await self.turns.let_go(request_id)
 
     async def end_turn(self, project: Project, conversation_id: str, request_id: str) -> None:
         """End the turn of a request of another worker, which is gone; raises Unavailable."""

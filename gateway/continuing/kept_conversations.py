@@ -10,12 +10,14 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct, structs
 
-from gateway.clock import DAY_US
+from gateway.clock import DAY_US, SECOND_US
 from gateway.projects import Project
 
 
 CONVERSATION_PREFIX = "conv_"
 
+TURN_LEASE_US = 20 * SECOND_US
+"""A turn whose worker has said nothing for so long is over."""
 TURN_US_MAX = DAY_US
 """A turn that would end later than that was begun by a clock that was wrong: nobody waits."""
 
@@ -51,7 +53,7 @@ class KeptConversation(Struct, frozen=True):
     turn: str = ""
     """The request that is being answered with it; empty for none."""
     turn_until_us: int = 0
-    """When that has ended in any case."""
+    """When that is over, unless its worker says by then that it goes on."""
 
     @property
     def shown(self) -> Sequence[Entry]:
@@ -89,6 +91,14 @@ class KeptConversation(Struct, frozen=True):
         return f"KeptConversation({self.conversation_id})"  # The rest is content.
 
 
+class TakenTurn(Struct, frozen=True):
+    """A conversation that a request of this worker has taken."""
+
+    request_id: str
+    project: Project
+    conversation_id: str
+
+
 class ConversationStore(Protocol):
     """Conversations that are kept for their project, encrypted."""
 
@@ -111,6 +121,10 @@ class ConversationStore(Protocol):
 
     async def take(self, taken: KeptConversation, now_us: int) -> bool:
         """Take it for its turn; not where another turn has it, or it is not as it was found."""
+        ...
+
+    async def renew(self, turns: Sequence[TakenTurn], until_us: int) -> None:
+        """Say that turns go on until then; those that others have by now stay as they are."""
         ...
 
     async def let_go(self, project: Project, conversation_id: str, turn: str) -> None:
@@ -157,6 +171,13 @@ class MemoryConversations:
         key = (changed.project, changed.conversation_id)
         self._kept[key] = structs.replace(changed, revision=changed.revision + 1)
         return True
+
+    async def renew(self, turns: Sequence[TakenTurn], until_us: int) -> None:
+        for each in turns:
+            found = self._kept.get((each.project, each.conversation_id))
+            if found is not None and found.turn == each.request_id:
+                renewed = structs.replace(found, turn_until_us=until_us)
+                self._kept[each.project, each.conversation_id] = renewed
 
     async def let_go(self, project: Project, conversation_id: str, turn: str) -> None:
         found = self._kept.get((project, conversation_id))

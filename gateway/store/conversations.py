@@ -4,25 +4,32 @@ Each is one row, written whole, under a new key each time: what holds, times, er
 keys do to kept answers they do to conversations. A `revision` says what a change goes on from.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import ColumnElement, RowMapping, func, not_, select, update
+from sqlalchemy import ColumnElement, RowMapping, func, not_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.continuing.kept_conversations import TURN_US_MAX, Entry, KeptConversation
+from gateway.continuing.kept_conversations import (
+    TURN_US_MAX,
+    Entry,
+    KeptConversation,
+    TakenTurn,
+)
 from gateway.projects import Project
 from gateway.secrets.envelope import MasterKey
 from gateway.store.engine import Database
 from gateway.store.held import is_held
 from gateway.store.kept_answers import about_answer, forget_kept, kept_answers, opened, sealed
-from gateway.store.schema.owned import is_of, owned_by, owner_of
+from gateway.store.schema.owned import is_of, owned_by, owner_columns, owner_of
 from gateway.store.schema.tables import projects
 
 
 _ROW: Final = kept_answers.c
 _IS_CONVERSATION: Final = _ROW.revision > 0
+_RENEWED_AT_ONCE: Final = 100
 
 
 class _Head(Struct, frozen=True):
@@ -116,6 +123,18 @@ class DatabaseConversations:
         }
         async with self._database.writing() as connection:
             return bool((await connection.execute(change.values(values))).rowcount)
+
+    async def renew(self, turns: Sequence[TakenTurn], until_us: int) -> None:
+        its = [*owner_columns(kept_answers), _ROW.id, _ROW.turn]
+        for at in range(0, len(turns), _RENEWED_AT_ONCE):
+            some = turns[at : at + _RENEWED_AT_ONCE]
+            mine = [(*each.project, each.conversation_id, each.request_id) for each in some]
+            # What somebody else changes is renewed the next time: to wait for several of them
+            # might be to wait for somebody who waits for one of these.
+            free = select(*its).where(tuple_(*its).in_(mine)).with_for_update(skip_locked=True)
+            change = update(kept_answers).where(tuple_(*its).in_(free))
+            async with self._database.writing() as connection:
+                await connection.execute(change.values(turn_until_us=until_us))
 
     async def let_go(self, project: Project, conversation_id: str, turn: str) -> None:
         change = update(kept_answers).where(*_is(project, conversation_id), _ROW.turn == turn)

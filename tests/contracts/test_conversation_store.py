@@ -17,13 +17,16 @@ from gateway.clock import StoppedClock
 from gateway.configuration.sections import ResponsesSettings
 from gateway.configuration.settings import Limits
 from gateway.continuing.conversing import AFTERWARDS_S, Conversations, Turn, said
+from gateway.continuing.held_turns import RENEW_S
 from gateway.continuing.items import input_items
 from gateway.continuing.kept_answers import KeptAnswer
 from gateway.continuing.kept_conversations import (
+    TURN_LEASE_US,
     ConversationStore,
     Entry,
     KeptConversation,
     MemoryConversations,
+    TakenTurn,
 )
 from gateway.errors import (
     BodyTooLarge,
@@ -48,7 +51,7 @@ from gateway.types import Principal
 PROJECT = Project("acme", "research", "assistant")
 OTHER = Project("acme", "research", "other")
 KEPT = KeptConversation("conv_1", PROJECT, "abcdefghijkl", "S1", 1, 1, 100)
-LEASE_S = Limits().request_deadline_s + AFTERWARDS_S
+LEASE_S = TURN_LEASE_US / 1e6
 
 
 def entry(name: str, *, is_answer: bool = False) -> Entry:
@@ -123,6 +126,51 @@ async def test_one_turn_at_a_time_has_it(store: ConversationStore) -> None:
     assert free is not None
     assert free.turn == ""
     assert not await store.write(theirs, 50), "who has seen the turn would write it back"
+
+
+@pytest.mark.anyio
+async def test_a_turn_is_renewed_by_whoever_has_it_alone(store: ConversationStore) -> None:
+    await store.make(KEPT, 9)
+    await store.make(structs.replace(KEPT, conversation_id="conv_2"), 9)
+    await store.make(structs.replace(KEPT, project=OTHER), 9)
+    mine = structs.replace(KEPT, turn="req_1", turn_until_us=60)
+    assert await store.take(mine, 50)
+    assert await store.take(structs.replace(mine, project=OTHER), 50)
+    assert await store.take(structs.replace(mine, conversation_id="conv_2", turn="req_2"), 50)
+
+    await store.renew([TakenTurn(name, PROJECT, "conv_1") for name in ("req_1", "req_2")], 70)
+    await store.renew([TakenTurn("req_1", PROJECT, f"conv_{n}") for n in range(2, 300)], 90)
+    found = await store.find(PROJECT, "conv_1", 50)
+    assert found is not None
+    assert (found.turn_until_us, found.revision) == (70, 2), "nobody has to read it again"
+    for project, name in ((PROJECT, "conv_2"), (OTHER, "conv_1")):
+        others = await store.find(project, name, 50)
+        assert others is not None
+        assert others.turn_until_us == 60
+    assert await store.write(structs.replace(found, turn="", turn_until_us=0), 50)
+
+
+@pytest.mark.anyio
+async def test_a_turn_lasts_while_its_worker_renews_it_and_no_longer_than_a_request(
+    store: ConversationStore,
+) -> None:
+    clock, limits = StoppedClock(), Limits()
+    one, other = (Conversations(store, clock, ResponsesSettings(), limits) for _ in range(2))
+    made = await one.create(principal(), (), {}, "S0")
+    longest_s = limits.request_deadline_s + AFTERWARDS_S
+    await one.begin("req_1", PROJECT, made.conversation_id, takes=True)
+    for _ in range(int(longest_s / RENEW_S)):
+        clock.advance(RENEW_S)
+        await one.turns.renew()
+        with pytest.raises(ConversationLocked):
+            await other.begin("req_2", PROJECT, made.conversation_id, takes=True)
+    for _ in range(5):
+        clock.advance(RENEW_S)
+        await one.turns.renew()
+    assert (await other.begin("req_2", PROJECT, made.conversation_id, takes=True)).turn == "req_2"
+    await one.turns.renew()
+    clock.advance(LEASE_S)
+    assert not (await other.find(principal(), made.conversation_id)).is_taken(clock.utc_us())
 
 
 @pytest.mark.anyio
