@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from gateway.background.runs import Place, Run, RunStore
+from gateway.background.runs import LEASE_US, Place, Run, RunStore
 from gateway.background.under_way import SharedClock, UnderWay
 from gateway.continuing.kept_answers import KeptAnswer
 from gateway.continuing.threads import Threads
@@ -21,6 +21,10 @@ from gateway.telemetry import Event, logger
 
 LOOK_S: Final = 5.0
 """How often it is looked for answers that nobody makes any more, while there are none."""
+SILENT_S: Final = LEASE_US / 4e6
+"""After a beat that was kept from the database for so long, whoever it is waits a while."""
+AMNESTY_S: Final = LEASE_US / 2e6
+"""So long others have to say that they live, once the database is back for all."""
 RENEW_S: Final = 60.0
 """How often limits that workers share hear that a request is still under way."""
 EVENTS_KEPT_S: Final = 900.0
@@ -52,6 +56,8 @@ class Beats:
         self._worker, self._holder = worker, holder
         self._events_last_us = round((deadline_s + EVENTS_KEPT_S) * 1e6)
         self._look_s = 0.0
+        self._begun_s: float | None = None
+        """When the first beat began since one was done."""
         self._has_left_earlier = False
         self._log: Any = logger()
 
@@ -68,6 +74,8 @@ class Beats:
         Raises:
             NotReady: the database does not answer.
         """
+        if self._begun_s is None:
+            self._begun_s = self._shared.monotonic_s()
         await self._shared.follow()
         if not self._has_left_earlier:
             await self._store.leave_earlier_lives(self._worker, self._holder)
@@ -79,6 +87,10 @@ class Beats:
         if under_way or beginning:
             await self._keep(under_way, beginning, unwritten)
         now_s = self._shared.monotonic_s()
+        if now_s - self._begun_s >= SILENT_S:
+            # Nobody could say that he lives, and all leases look lapsed at once.
+            self._look_s = now_s + AMNESTY_S
+        self._begun_s = None
         if now_s >= self._look_s:
             # Some at once: between them beats say that this worker is alive.
             has_found = await self._look()

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec import structs
 
-from gateway.background.runs import LEASE_US, Place, Run, RunStore, TakenAway
+from gateway.background.runs import Place, Run, RunStore, TakenAway
 from gateway.background.under_way import UnderWay
 from gateway.clock import Clock
 from gateway.continuing.conversing import Turn
@@ -29,8 +29,12 @@ from gateway.telemetry import Event, logger
 
 
 AGAIN_S: Final = 1.0
-INSISTS_S: Final = LEASE_US / 1e6
-"""So long an end is tried to be written; after that it has failed, and whoever can says so."""
+INSISTS_S: Final = 600.0
+"""So long an end is tried to be written; after that it has failed, and whoever can says so.
+
+Longer than a lease: a database that was away kept others as well from giving it up, and what was
+paid for is whole here.
+"""
 STOPPED_WORDS: Final = "The worker that made this answer was ended before it was whole."
 _CRASHED: Final = "The gateway failed to make this answer."
 Done = TypeVar("Done")

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from gateway.background.beats import Beats
-from gateway.background.ending import STOPPED_WORDS, Endings
+from gateway.background.ending import AGAIN_S, STOPPED_WORDS, Endings
 from gateway.background.event_log import EventLog
 from gateway.background.runs import LEASE_US, Place, Run, RunStore
 from gateway.background.under_way import SecondHalf, SharedClock, UnderWay
@@ -186,12 +186,11 @@ class Runner:
         except TimeoutError:
             raise Unavailable(_WAITED) from None
         try:
+            has_waited |= await self._started(each)
             if has_waited:
                 # What holds may have changed meanwhile.
                 self._check_open()
                 await each.half.rule_again()
-            if not await self._store.start(each.run):
-                raise asyncio.CancelledError
             left_s = max(each.due_s - self._clock.monotonic_s(), 1.0)
             each.has_begun = True
             await each.log.start(each.answer.response)
@@ -199,6 +198,25 @@ class Runner:
             return await each.half.answer(left_s, each.log.write, check)
         finally:
             self._slots.release()
+
+    async def _started(self, each: UnderWay) -> bool:
+        """Whether the database had to be waited for: else all that wait would fail in one blink."""
+        has_waited = False
+        while True:
+            until_us = self._shared.utc_us() + LEASE_US
+            try:
+                is_ours = await self._store.start(each.run)
+            except Unavailable:
+                if self._is_closing or self._clock.monotonic_s() >= each.due_s:
+                    raise
+                has_waited = True
+                await asyncio.sleep(AGAIN_S)
+            else:
+                if not is_ours:
+                    raise asyncio.CancelledError
+                # Its lease was over, perhaps, while nobody could renew it.
+                each.leased_until_us = max(each.leased_until_us, until_us)
+                return has_waited
 
     def _check_open(self) -> None:
         if self._is_closing:
