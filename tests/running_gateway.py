@@ -97,6 +97,7 @@ BRISK = {
     "CHECKPOINTS_S": 0.5,
     "BATCHES_S": 0.1,
     "BACKGROUND_S": 0.1,
+    "TURNS_S": 0.1,
     "PARCELS_S": 0.2,
     "CHECKUPS_S": 0.1,
     "CERTIFICATES_S": 0.1,

@@ -31,7 +31,6 @@ from gateway.errors import (
     Exhausted,
     FeatureUnsupported,
     ItemUnknown,
-    Unavailable,
 )
 from gateway.projects import Project, project_of
 from gateway.telemetry import Event, logger
@@ -221,20 +220,24 @@ class Conversations:
                 return taken
         raise locked()
 
-    async def append(self, turn: Turn) -> bool:
+    async def append(self, turn: Turn, *, is_again: bool = False) -> bool:
         """Add what was asked and answered. Its caller has it in any case: a failure is logged.
 
         False where the conversation is gone: it may have been erased while it was answered.
+        With `is_again` it may stand there already.
+
+        Raises:
+            Unavailable
         """
         try:
-            await self.add_turn(turn, self._store.write)
-        except (ConversationUnknown, ConversationLocked, Unavailable) as error:
+            await self.add_turn(turn, self._store.write, is_again=is_again)
+        except (ConversationUnknown, ConversationLocked) as error:
             code = error.code
             self._log.warning(Event.CONVERSATION_NOT_KEPT, request_id=turn.request_id, code=code)
             return not isinstance(error, ConversationUnknown)
         return True
 
-    async def add_turn(self, turn: Turn, write: Write) -> None:
+    async def add_turn(self, turn: Turn, write: Write, *, is_again: bool = False) -> None:
         """The same by somebody's own way to write it.
 
         Raises:
@@ -244,8 +247,10 @@ class Conversations:
         request_id, user = turn.request_id, turn.user
 
         def longer(found: KeptConversation) -> KeptConversation:
-            more = found.with_more(self._named(found, turn.asked))
-            more = more.with_more(self._named(more, turn.answered, is_answer=True))
+            more = found
+            if not (is_again and stands_in(found, turn)):
+                more = found.with_more(self._named(found, turn.asked))
+                more = more.with_more(self._named(more, turn.answered, is_answer=True))
             users = more.users if not user or user in more.users else (*more.users, user)
             is_mine = found.turn == request_id
             return structs.replace(
@@ -324,6 +329,14 @@ class Conversations:
     def _check_free(self, found: KeptConversation) -> None:
         if found.is_taken(self._clock.utc_us()):
             raise locked()
+
+
+def stands_in(conversation: KeptConversation, turn: Turn) -> bool:
+    """Whether all of a turn, one item behind the other, has been added."""
+    added = [(bytes(item), False) for item in turn.asked]
+    added += [(bytes(item), True) for item in turn.answered]
+    there = [(bytes(entry.item), entry.is_answer) for entry in conversation.entries]
+    return any(there[at : at + len(added)] == added for at in range(len(there)))
 
 
 def said(conversation: KeptConversation) -> list[msgspec.Raw]:

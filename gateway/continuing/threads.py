@@ -18,6 +18,7 @@ from gateway.clock import DAY_US, Clock, UnhurriedClock
 from gateway.configuration.sections import ResponsesSettings
 from gateway.configuration.settings import Limits
 from gateway.continuing.conversing import Conversations, Turn, said
+from gateway.continuing.finished import Finished, Keeping
 from gateway.continuing.items import (
     FIELDS,
     LIST,
@@ -38,7 +39,6 @@ from gateway.errors import (
     PreviousResponseUnknown,
     RequestInvalid,
     ResponseUnknown,
-    Unavailable,
 )
 from gateway.money.budgets import end_user_reference
 from gateway.pacing.pings import Direct, Write
@@ -88,6 +88,8 @@ class Threads:
         self.conversations = conversations
         conversations.kept = self.note_kept
         self._random_hex = random_hex
+        self.keeping = Keeping(store, conversations, clock)
+        self.keeping.kept = self.note_kept
         self._log = logger()
 
     async def resume(
@@ -198,29 +200,13 @@ class Threads:
         return with_items(request.raw, found), data_class, answers
 
     async def keep(self, passage: Passage, response: bytes) -> None:
-        """Keep an answer. Its caller has it in any case: a store that fails is written down."""
+        """Keep an answer, and add it to its conversation; what fails is written down."""
         request = passage.request
         thread = request.thread
         if thread is None or not response:
             return
-        answer = self.answer_of(passage, response)
-        try:
-            is_there = not (thread.adds and await self._store.is_erased(answer))
-            is_there = is_there and await self.append(passage, response)
-            # What came before it may have been erased: then it is not kept beside that.
-            is_kept = (
-                thread.keeps and is_there and await self._store.keep(answer, items_of(response))
-            )
-        except Unavailable as error:
-            self._log.warning(
-                Event.RESPONSE_NOT_KEPT, request_id=request.request_id, code=error.code
-            )
-            return
-        finally:
-            if thread.conversation_id:
-                await self.let_go(request.request_id)
-        if is_kept:
-            self.note_kept(answer.project, answer.length_bytes)
+        answer, turn = self.answer_of(passage, response), turn_of(passage, response)
+        await self.keeping.keep(Finished(request.request_id, answer, thread.keeps, turn))
 
     def answer_of(self, passage: Passage, response: bytes) -> KeptAnswer:
         """What is kept of a request and its answer from now on."""
@@ -241,14 +227,6 @@ class Threads:
             sources=thread.sources,
         )
 
-    async def append(self, passage: Passage, response: bytes) -> bool:
-        """Add what was asked and answered to its conversation, if it has one.
-
-        False where that is gone: it may have been erased meanwhile.
-        """
-        turn = turn_of(passage, response)
-        return turn is None or await self.conversations.append(turn)
-
     async def letting_go(self, request_id: str, relay: Relay, write: Write, direct: Direct) -> bool:
         """A stream that ends its turn with a conversation, however it ends."""
         try:
@@ -258,7 +236,8 @@ class Threads:
 
     async def let_go(self, request_id: str) -> None:
         """End the turn of a request that adds nothing more to a conversation, if it has one."""
-        await self.conversations.let_go(request_id)
+        if not self.keeping.has(request_id):
+            await self.conversations.let_go(request_id)
 
     def note_kept(self, project: Project, length_bytes: int) -> None:
         """That so much more is kept: beyond what a project may, its oldest go soon."""

@@ -40,7 +40,8 @@ BATCHES_S = 0.5
 BACKGROUND_S = 1.0
 """A beat of answers that are made in the background: so soon a worker hears of a cancelled one."""
 TURNS_S = 1.0
-"""How often it is asked whether turns with conversations have to be renewed."""
+"""How often it is asked whether turns with conversations have to be renewed, and what the
+database did not take is tried again."""
 PARCELS_S = 2.0
 BATCH_LEASES_S = 5.0
 """A sixth of a lease: several renewals may fail."""

@@ -186,6 +186,13 @@ def _keeping(parts: Tended) -> tuple[Duty, ...]:
         retention.duty,
         Duty("floods", rhythm.FLOODS_S, parts.floods.tell, Event.UPKEEP_FAILED),
         Duty("answers", rhythm.ANSWERS_S, threads.tidy, Event.UPKEEP_FAILED, threads.wake),
+        Duty(
+            "late answers",
+            rhythm.TURNS_S,
+            threads.keeping.tend,
+            Event.UPKEEP_FAILED,
+            last=threads.keeping.conclude,
+        ),
         Duty("turns", rhythm.TURNS_S, threads.conversations.turns.renew, Event.UPKEEP_FAILED),
         Duty("background", rhythm.BACKGROUND_S, parts.apart.runner.tend, Event.BACKGROUND_FAILED),
         Duty("rules", rhythm.RULES_S, hunt.tend, Event.UPKEEP_FAILED),
