@@ -82,7 +82,8 @@ class Waiting:
 
     def __init__(self) -> None:
         self.clock = StoppedClock()
-        self.store: Any = MemoryAnswers()
+        store: Any = MemoryAnswers()
+        self.store = store
         talks = Conversations(MemoryConversations(), self.clock, ResponsesSettings(), Limits())
         self.keeping = Keeping(self.store, talks, self.clock)
         self._keep: Any = self.store.keep
