@@ -26,6 +26,8 @@ class Thread(Struct, frozen=True):
     """How many items of the request's input stand in the conversation already."""
     background: bool = False
     """Whether it is answered while its caller is away, and its answer waits here."""
+    asked_us: int = 0
+    """When it was asked, by the database's clock."""
     is_followed: bool = False
     """Of those, whether its caller hears the answer's events while it is made."""
 

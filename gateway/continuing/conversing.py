@@ -92,6 +92,10 @@ class Conversations:
         self.kept: Callable[[Project, int], None] = lambda _project, _length_bytes: None
         """Told of what was written, so that a project's oldest things go when it is too much."""
 
+    def now_us(self) -> int:
+        """By the database's clock."""
+        return self._clock.utc_us()
+
     @property
     def are_kept(self) -> bool:
         return self._keep_us > 0

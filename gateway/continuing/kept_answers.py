@@ -23,7 +23,7 @@ class KeptAnswer(Struct, frozen=True):
     response: bytes
     """The answer as its caller saw it, as a JSON object."""
     asked_us: int = 0
-    """When it was asked, by the clock of who was; known until it is kept. So are the other two."""
+    """When it was asked, by the database's clock; known until it is kept. So are the other two."""
     subject: str = ""
     """The end user as a keyed digest; empty where the request named none."""
     sources: tuple[str, ...] = ()

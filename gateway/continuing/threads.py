@@ -14,7 +14,7 @@ import msgspec
 from msgspec import structs
 
 from gateway.admission.bounds import check_values
-from gateway.clock import DAY_US, Clock, UnhurriedClock
+from gateway.clock import DAY_US, SECOND_US, Clock, UnhurriedClock
 from gateway.configuration.sections import ResponsesSettings
 from gateway.configuration.settings import Limits
 from gateway.continuing.conversing import Conversations, Turn, said
@@ -105,6 +105,8 @@ class Threads:
             BodyTooLarge, RequestInvalid: with its history it is more than any request may be.
         """
         asked = request.thread or Thread()
+        # What a worker knows of that clock may be so much ahead of it.
+        asked_us = self.conversations.now_us() - SECOND_US
         raw, data_class, history = request.raw, "S0", 0
         sources: Sequence[str] = ()
         keeps = asked.keeps and self._keep_us > 0
@@ -140,6 +142,7 @@ class Threads:
             request = arrival.dialect.decode_request(raw, request.request_id, arrival.headers)
         thread = structs.replace(
             asked,
+            asked_us=asked_us,
             sources=tuple(sources),
             keeps=keeps,
             answer_id=answer_id,
@@ -222,7 +225,7 @@ class Threads:
             expires_us=now_us + self._keep_us,
             input_items=msgspec.json.encode(input_items(FIELDS.decode(request.raw))),
             response=response,
-            asked_us=passage.arrival.arrived_us,
+            asked_us=thread.asked_us,
             subject=passage.subject,
             sources=thread.sources,
         )

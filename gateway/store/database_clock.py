@@ -22,6 +22,12 @@ _QUERIES: Final = {
 }
 
 
+async def database_now_us(database: Database) -> int:
+    """What that clock says now; raises NotReady."""
+    ((now_us,),) = await database.peek(_QUERIES[database.kind])
+    return int(now_us)
+
+
 class DatabaseClock:
     """Implements `Clock`; before it was asked, it is the worker's own."""
 
@@ -54,11 +60,11 @@ class DatabaseClock:
         if self._has_heard and passed_us < FRESH_S * 1e6 and not is_set:
             return
         asked_s = self._clock.monotonic_s()
-        ((now_us,),) = await self._database.peek(_QUERIES[self._database.kind])
+        now_us = await database_now_us(self._database)
         heard_s = self._clock.monotonic_s()
         if self._has_heard and heard_s - asked_s > SLOW_S:
             return
-        self._utc_us = int(now_us) + round((heard_s - asked_s) * 500_000)
+        self._utc_us = now_us + round((heard_s - asked_s) * 500_000)
         self._own_us, self._heard_s = self._clock.utc_us(), heard_s
         self._has_heard = True
 

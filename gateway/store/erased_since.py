@@ -1,7 +1,8 @@
 """Whether somebody was erased while a request was under way: nothing of it is kept then.
 
 Each attempt at an erasure is noted before it destroys anything, so what it did not find because it
-was not there yet is known by it when it comes.
+was not there yet is known by it when it comes. Both are dated by the database's clock, however far
+those of the machines are apart.
 """
 
 from collections.abc import Collection
@@ -21,7 +22,7 @@ APART_US: Final = HOUR_US
 
 
 class Begun(Struct, frozen=True):
-    """A request that began at a moment by our clock, for an end user or for nobody."""
+    """A request that began at a moment by the database's clock, for an end user or for nobody."""
 
     project: Project
     asked_us: int

@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 from sqlalchemy import ColumnElement, Select, exists, insert, or_, select, update
 
 from gateway.store.custody.orders import CustodyRefused
+from gateway.store.database_clock import database_now_us
 from gateway.store.engine import Database
 from gateway.store.erasure.kept_holdings import Holdings
 from gateway.store.schema.custody import audit_holds, erasure_attempts, erasure_cases
@@ -109,7 +110,9 @@ class ErasureAttempts:
         """
         mine = (erasure_cases.c.id == case_id) & (erasure_cases.c.claimed_us == attempt.begun_us)
         said = msgspec.json.encode(attempt).decode()
-        values = {"case_id": case_id, "begun_us": attempt.begun_us, "found": said}
+        # By the clock that requests are dated by whose answers end after it (`erased_since`).
+        noted_us = await database_now_us(self._database)
+        values = {"case_id": case_id, "begun_us": noted_us, "found": said}
         async with self._database.writing() as connection:
             # Whoever would take the case over waits for this row.
             hold = update(erasure_cases).where(mine).values(claimed_us=attempt.begun_us)

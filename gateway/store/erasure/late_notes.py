@@ -86,14 +86,14 @@ class LateNotes:
     async def counted(self, case_id: str) -> dict[str, int]:
         """By how much the certificate's numbers grow: what was noted, and is not in them."""
         async with self._database.reading() as connection:
-            every = await _notes(connection, case_id)
+            every = [note for _, note in await _notes(connection, case_id)]
         before, now = _all([each for each in every if each.is_counted]), _all(every)
         return {name: now.numbers[name] - before.numbers[name] for name in COUNTED}
 
     async def settle(self, connection: AsyncConnection, case_id: str, *, is_over: bool) -> None:
         """With a certificate that has all of them: they are one note, or none that is needed."""
-        every = await _notes(connection, case_id)
-        times = [each.begun_us for each in every]
+        found = await _notes(connection, case_id)
+        times, every = [noted_us for noted_us, _ in found], [note for _, note in found]
         mine = (_A.case_id == case_id) & _A.begun_us.in_(times)
         await connection.execute(delete(erasure_attempts).where(mine))
         if every and not is_over:
@@ -103,11 +103,12 @@ class LateNotes:
             await connection.execute(insert(erasure_attempts).values(values))
 
 
-async def _notes(connection: AsyncConnection, case_id: str) -> list[_Noted]:
-    query = select(_A.found).where(_A.case_id == case_id).order_by(_A.begun_us)
-    rows = (await connection.execute(query)).scalars().all()
-    found = [msgspec.json.decode(each, type=_Noted) for each in rows]
-    return [each for each in found if each.arrived is not None]
+async def _notes(connection: AsyncConnection, case_id: str) -> list[tuple[int, _Noted]]:
+    """Each with what its row is named by."""
+    query = select(_A.begun_us, _A.found).where(_A.case_id == case_id).order_by(_A.begun_us)
+    rows = (await connection.execute(query)).all()
+    found = [(noted_us, msgspec.json.decode(said, type=_Noted)) for noted_us, said in rows]
+    return [(noted_us, note) for noted_us, note in found if note.arrived is not None]
 
 
 def _all(notes: Sequence[_Noted]) -> Arrived:
