@@ -7,17 +7,19 @@ goes on from exactly what was read. Items are as they were asked and answered; m
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from math import ceil
 
 import msgspec
 from msgspec import Struct, structs
 
-from gateway.clock import DAY_US, Clock
+from gateway.clock import DAY_US, SECOND_US, Clock
 from gateway.configuration.sections import ResponsesSettings
 from gateway.configuration.settings import Limits
 from gateway.continuing.held_turns import HeldTurns
 from gateway.continuing.items import FIELDS, as_input, name_of
 from gateway.continuing.kept_conversations import (
     CONVERSATION_PREFIX,
+    TURN_LEASE_US,
     ConversationStore,
     Entry,
     KeptConversation,
@@ -47,6 +49,8 @@ TRIES = 16
 """How often a change is begun anew that others come before."""
 
 RETRY_S = 1.0
+SILENT_US = TURN_LEASE_US // 2
+"""A turn that was not renewed for so long missed it, and once more."""
 ID_LENGTH_MAX = 64
 _PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
 
@@ -331,8 +335,9 @@ class Conversations:
             raise BodyTooLarge(reason, parameter="items")
 
     def _check_free(self, found: KeptConversation) -> None:
-        if found.is_taken(self._clock.utc_us()):
-            raise locked()
+        now_us = self._clock.utc_us()
+        if found.is_taken(now_us):
+            raise locked(retry_after_s(found.turn_until_us - now_us))
 
 
 def stands_in(conversation: KeptConversation, turn: Turn) -> bool:
@@ -369,12 +374,21 @@ def unknown(conversation_id: str, parameter: str | None = None) -> ConversationU
     return ConversationUnknown(f"Conversation{named} not found.", parameter=parameter)
 
 
-def locked() -> ConversationLocked:
+def retry_after_s(left_us: int) -> float:
+    """When to try again. A turn that is not renewed any more lasts as long as its lease.
+
+    Its worker was killed, as it seems: clients that try twice would be gone before that.
+    """
+    is_silent = left_us <= TURN_LEASE_US - SILENT_US
+    return ceil(left_us / SECOND_US) if is_silent else RETRY_S
+
+
+def locked(after_s: float = RETRY_S) -> ConversationLocked:
     """In the vendor's words."""
     error = ConversationLocked(
         "Another process is currently operating on this conversation. Please retry in a few"
         " seconds.",
         parameter="conversation",
     )
-    error.retry_after_s = RETRY_S
+    error.retry_after_s = after_s
     return error

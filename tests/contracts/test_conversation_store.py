@@ -174,6 +174,28 @@ async def test_a_turn_lasts_while_its_worker_renews_it_and_no_longer_than_a_requ
 
 
 @pytest.mark.anyio
+async def test_who_finds_it_locked_by_a_silent_worker_is_told_when_that_is_over(
+    store: ConversationStore,
+) -> None:
+    """Clients that try twice, a second apart, would have given up by then."""
+    clock = StoppedClock()
+    one, other = (Conversations(store, clock, ResponsesSettings(), Limits()) for _ in range(2))
+    made = await one.create(principal(), (), {}, "S0")
+    await one.begin("req_1", PROJECT, made.conversation_id, takes=True)
+    told = []
+    for renews in (True, True, False, False, False):
+        clock.advance(RENEW_S)
+        if renews:
+            await one.turns.renew()
+        with pytest.raises(ConversationLocked) as locked:
+            await other.begin("req_2", PROJECT, made.conversation_id, takes=True)
+        told.append(locked.value.retry_after_s)
+    assert told == [1.0, 1.0, 1.0, 10.0, 5.0]
+    clock.advance(5.0)
+    await other.begin("req_2", PROJECT, made.conversation_id, takes=True)
+
+
+@pytest.mark.anyio
 async def test_a_turn_of_a_clock_that_was_wrong_keeps_nobody_out(store: ConversationStore) -> None:
     """Its worker was killed, and never let go of it."""
     clock = StoppedClock()
