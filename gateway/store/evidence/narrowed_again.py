@@ -20,7 +20,8 @@ from gateway.store.money.rate_limits import RateLimitTable
 from gateway.store.schema.tables import virtual_keys
 
 
-_BUDGETS: Final = ("budget.set", "budget.removed")
+_LIMITED: Final = ("budget.set", "budget.raised", "budget.raise_ended")
+_BUDGETS: Final = (*_LIMITED, "budget.removed")
 _RATES: Final = ("rate_limit.set", "rate_limit.removed")
 _SCOPES: Final = ("key.narrowed", "key.widened")
 _OPTIONS: Final = {
@@ -97,7 +98,7 @@ def _budgets(deeds: list[ToldDeed]) -> dict[BudgetKey, Limit]:
     limits: dict[BudgetKey, Limit] = {}
     for deed in deeds:
         account, window = deed.ordered["account"], deed.ordered.get("window")
-        if deed.record.action == "budget.set":
+        if deed.record.action in _LIMITED:
             assert window is not None
             limit = Limit(account, int(deed.ordered["limit_microusd"]), window)
             limits[limit.key] = limit

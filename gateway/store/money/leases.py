@@ -5,29 +5,23 @@ accounts and windows, so that two workers never wait for each other.
 """
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from msgspec.structs import replace
-from sqlalchemy import ColumnElement, and_, delete, func, not_, or_, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import and_, delete, not_, or_, select, update
 
 from gateway.clock import Clock, LaggingClock, SteadyClock
-from gateway.errors import ChangedMeanwhile, RequestInvalid
-from gateway.money.budgets import BudgetKey, Limit, WindowKind, checked_zone, window_start_us
+from gateway.errors import RequestInvalid
+from gateway.money.budgets import BudgetKey, Limit, WindowKind, checked_zone
 from gateway.pacing.patience import patience
 from gateway.store.engine import Database, together
 from gateway.store.money.budget_rows import (
-    MEANWHILE,
     below,
     budget_changes,
     budget_of,
-    budget_row,
     children,
     claimed,
     is_end_user,
-    is_one_of,
     lease_changes,
-    limit_all,
     limit_mark,
     require_seen,
     write_budgets,
@@ -35,6 +29,7 @@ from gateway.store.money.budget_rows import (
 from gateway.store.money.dead_leases import NOBODY, forgotten, settled
 from gateway.store.money.end_users import END_USERS_MAX, EndUserRows
 from gateway.store.money.hearings import Hearings, forget_hearings
+from gateway.store.money.limiting import limited, locked, overtake
 from gateway.store.money.parked_money import hold_nothing_of
 from gateway.store.money.slices import (
     Budget,
@@ -48,13 +43,11 @@ from gateway.store.money.slices import (
 )
 from gateway.store.revisions import bump, ring
 from gateway.store.schema.tables import (
-    budget_alerts,
     budget_leases,
     budgets,
     organisations,
     virtual_keys,
 )
-from gateway.store.speech import insert_into
 
 
 _CLAIMS_MAX = 5_000
@@ -138,37 +131,10 @@ class LeaseTable:
         """
         if limit.limit_microusd < 0:
             raise RequestInvalid("a limit cannot be negative", parameter="limit_microusd")
+        now_us = self._clock.utc_us()
         async with self._database.writing() as connection:
-            zone = await self._zone_of(connection, limit.account)
-            limit = replace(limit, time_zone=zone)
-            # The template first: who holds it keeps newcomers from copying what it says.
-            found = await self._locked(connection, is_one_of(self._database.kind, [limit.key]))
-            require_seen(limit_mark(found.get(limit.key)), seen)
-            now_us = self._clock.utc_us()
-            start_us = window_start_us(limit.window, now_us, zone)
-            begun = Budget(limit, start_us, 0, 0, begun_us=now_us)
-            if limit.key not in found:
-                await self._begin(connection, begun, seen)
-            await limit_all(connection, limit)
-            known = roll(found.get(limit.key, begun), now_us)
-            if limit.key in found:
-                # Of a window that is over nothing is told by a limit that it never had.
-                await write_budgets(connection, [replace(known, limit=limit)])
-            await _arm_alerts(connection, known, limit)
-            await bump(connection)
-
-    async def _begin(self, connection: AsyncConnection, begun: Budget, seen: str | None) -> None:
-        """The first limit; of two who set one at once the later holds, unless it saw none."""
-        values, own = budget_row(begun), ("limit_microusd", "time_zone")
-        first = insert_into(self._database.kind, budgets).values(values)
-        key = ["account", "window_kind"]
-        if seen is None:
-            changed = {name: values[name] for name in own}
-            first = first.on_conflict_do_update(index_elements=key, set_=changed)
-        else:
-            first = first.on_conflict_do_nothing(index_elements=key)
-        if not (await connection.execute(first)).rowcount:
-            raise ChangedMeanwhile(MEANWHILE)
+            await limited(connection, self._database.kind, limit, seen, now_us)
+            await overtake(connection, limit.account, limit.window, now_us)
 
     async def set_time_zone(self, organisation: str, time_zone: str) -> None:
         """Say where midnight is for an organisation's windows; running windows are not cut short.
@@ -200,8 +166,8 @@ class LeaseTable:
                 ),
             )
             # The templates first: who holds them keeps newcomers from copying what they say.
-            await self._locked(connection, accounts == f"user:{organisation}/*")
-            found = await self._locked(connection, of_organisation)
+            await locked(connection, accounts == f"user:{organisation}/*")
+            found = await locked(connection, of_organisation)
             moved = [
                 replace(
                     roll(budget, now_us),
@@ -231,12 +197,13 @@ class LeaseTable:
             gone = and_(gone, budgets.c.window_kind == window)
         async with self._database.writing() as connection:
             # The template first: who holds it keeps newcomers from copying what it says.
-            found = await self._locked(connection, budgets.c.account == account)
+            found = await locked(connection, budgets.c.account == account)
             if window is not None:
                 require_seen(limit_mark(found.get(BudgetKey(account, window))), seen)
             await connection.execute(delete(budgets).where(gone))
             await hold_nothing_of(connection, account, window)
             await forget_hearings(connection, account, window)
+            await overtake(connection, account, window, self._clock.utc_us())
             await bump(connection)
 
     async def forget_past_users(self) -> int:
@@ -340,18 +307,6 @@ class LeaseTable:
         """
         return min(self.lagging.utc_us(), self._steady.utc_us()) - _EXPIRY_GRACE_US
 
-    async def _zone_of(self, connection: AsyncConnection, account: str) -> str:
-        level, _, path = account.partition(":")
-        organisation: Any = path.partition("/")[0]
-        if level == "key":
-            organisation = (
-                select(virtual_keys.c.organisation)
-                .where(virtual_keys.c.id == path)
-                .scalar_subquery()
-            )
-        query = select(organisations.c.time_zone).where(organisations.c.name == organisation)
-        return (await connection.execute(query)).scalar_one_or_none() or "UTC"
-
     def _empty_lease(self, budget: Budget, holder: LeaseHolder, now_us: int) -> Lease:
         return Lease(
             account=budget.limit.account,
@@ -364,34 +319,3 @@ class LeaseTable:
             # Where it was set back, and is set right again, neither.
             expires_us=max(now_us, self._steady.utc_us()) + self.lease_us,
         )
-
-    async def _locked(
-        self, connection: AsyncConnection, which: ColumnElement[bool]
-    ) -> dict[BudgetKey, Budget]:
-        query = (
-            select(budgets)
-            .where(which)
-            .order_by(budgets.c.account, budgets.c.window_kind)
-            .with_for_update()
-        )
-        found = [budget_of(row) for row in (await connection.execute(query)).mappings()]
-        return {budget.limit.key: budget for budget in found}
-
-
-async def _arm_alerts(connection: AsyncConnection, before: Budget, limit: Limit) -> None:
-    """Of shares of which a new limit has more than what is spent in this window.
-
-    They are told again once they are reached under a limit that is higher than the one before: who
-    raises a limit and takes that back hears nothing twice.
-    """
-    columns = budget_alerts.c
-    if limit.limit_microusd:
-        of_this = (columns.account == limit.account) & (columns.window_kind == limit.window)
-        of_this &= columns.window_start_us == before.window_start_us
-        unspent = columns.percent > before.spent_microusd * 100 // limit.limit_microusd
-        above = func.coalesce(columns.again_above_microusd, before.limit.limit_microusd)
-        armed = update(budget_alerts).where(of_this, unspent)
-        await connection.execute(armed.values(again_above_microusd=above))
-        is_back = columns.again_above_microusd >= limit.limit_microusd
-        as_it_was = update(budget_alerts).where(of_this, not_(unspent), is_back)
-        await connection.execute(as_it_was.values(again_above_microusd=None))

@@ -162,6 +162,30 @@ budgets = Table(
 )
 """`leased` is what the workers hold and have not reported as spent, summed over the leases."""
 
+budget_raises = Table(
+    "budget_raises",
+    metadata,
+    Column("id", String(12), primary_key=True),
+    Column("organisation", _NAME, nullable=False),
+    Column("account", _ACCOUNT, nullable=False),
+    Column("window_kind", _WINDOW, nullable=False),
+    Column("seen_microusd", BigInteger, nullable=False),
+    Column("back_microusd", BigInteger, nullable=False),
+    Column("wanted_microusd", BigInteger, nullable=False),
+    Column("until_us", BigInteger, nullable=False),
+    Column("asked_by", String(200), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("asked_us", BigInteger, nullable=False),
+    Column("state", String(10), nullable=False),
+    Column("decided_by", String(200), nullable=False),
+    Column("comment", Text, nullable=False),
+    Column("decided_us", BigInteger, nullable=False),
+    Index(None, "organisation", "state"),
+    Index(None, "account", "window_kind"),
+    Index(None, "state", "until_us"),
+)
+"""That a limit be larger: for good where `until_us` is 0, else `back` is put in force then."""
+
 budget_leases = Table(
     "budget_leases",
     metadata,

@@ -149,7 +149,7 @@ async def test_limits_are_as_low_again_as_they_were_last_set(
     links = SetupLinks(database, clock)
     link = await links.make()
     assert link is not None
-    for account in ("org:acme", "org:kept", "org:wider", "org:open", "org:failed"):
+    for account in ("org:acme", "org:kept", "org:wider", "org:open", "org:failed", "org:ended"):
         await budgets.set_limit(Limit(account, 1_000))
         await rates.set(RateLimit(account, 60))
     for account, limit in (("org:acme", 10), ("org:wider", 5_000), ("org:new", 7)):
@@ -163,19 +163,27 @@ async def test_limits_are_as_low_again_as_they_were_last_set(
     log.add("budget.removed", account="org:open")
     log.add("rate_limit.set", account="org:open", requests_per_minute=1)
     log.add("rate_limit.removed", account="org:open")
+    # What was larger for a time is what it was again, and what is so now is no limit to keep to.
+    for account in ("org:ended", "org:acme"):
+        log.add("budget.raised", account=account, limit_microusd=9_000, window="total")
+    log.add("budget.raise_ended", account="org:ended", limit_microusd=500, window="total")
+    log.add("budget.set", account="org:acme", limit_microusd=10, window="total")
     leaf = log.add("budget.set", account="org:failed", limit_microusd=1, window="total")
     log.add("budget.set", failed=leaf)
     await log.project()
     again = await DeedsAgain(database, log.sink, clock).perform(0)
 
-    assert again.limits_lowered == 5
+    assert again.limits_lowered == 6
     with pytest.raises(Unauthenticated):
         await links.require(link)  # It may have made the first person since.
     found = {each.limit.account: each.limit.limit_microusd for each in await budgets.budgets()}
     same = dict.fromkeys(("org:kept", "org:wider", "org:open", "org:failed"), 1_000)
-    assert found == {**same, "org:acme": 10, "org:new": 7}
+    assert found == {**same, "org:acme": 10, "org:new": 7, "org:ended": 500}
     assert {each.account: each for each in await rates.all()} == {
-        **{account: RateLimit(account, 60) for account in ("org:kept", "org:open", "org:failed")},
+        **{
+            account: RateLimit(account, 60)
+            for account in ("org:kept", "org:open", "org:failed", "org:ended")
+        },
         "org:acme": RateLimit("org:acme", 9, 500),
         "org:new": RateLimit("org:new", 7, None, 7),
         "org:wider": RateLimit("org:wider", 60, None, 5_000),
