@@ -43,6 +43,7 @@ BY_PEOPLE = frozenset(
     {"policy.drafted", "policy.approve", "prices.proposed", "prices.approved", "key.widened"}
     | {"reveal.asked", "reveal.approved", "hold.released", "erasure.asked", "content.erased"}
     | {"incident.closed", "worker.retirement_asked", "worker.retired"}
+    | {"budget.raise_asked", "budget.raised"}
 )
 """Deeds that take two people, either part: of nobody's the token's sessions are no part."""
 

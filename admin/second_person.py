@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from gateway.actors import same_person
+from gateway.actors import NOBODYS, same_person
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission, Person, allows
 from gateway.store.custody.orders import CustodyChanged
@@ -10,6 +10,7 @@ from gateway.store.erasure.cases import ErasureCase
 from gateway.store.evidence.retirements import Retirement
 from gateway.store.identity.key_scopes import KeyProposal
 from gateway.store.money.price_proposals import PriceProposal
+from gateway.store.money.raises import BudgetRaise
 
 
 PROPOSED: Final = "You proposed this: somebody else decides."
@@ -45,6 +46,18 @@ def refused_widening(person: Person, proposal: KeyProposal) -> str:
     if not allows(person, Permission.KEYS_APPROVE, proposal.organisation):
         return "No role of yours lets keys do more here."
     return PROPOSED if same_person(person.name, proposal.proposed_by) else ""
+
+
+def refused_raise(person: Person, asked: BudgetRaise) -> str:
+    """Why somebody may not make a limit larger that another asked for; empty where they may.
+
+    The admin token may set any limit, and is no second person.
+    """
+    if person.of_token:
+        return NOBODYS
+    if not allows(person, Permission.BUDGETS_SET, asked.organisation):
+        return "No role of yours sets limits here."
+    return ASKED if same_person(person.name, asked.asked_by) else ""
 
 
 def refused_prices(person: Person, proposal: PriceProposal) -> str:

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from admin.audit.badge import LogBadge
 from admin.audit.checking import LogChecker
+from admin.costs.raise_ends import RaiseEnds
 from admin.policy_room.badge import PendingBadge
 from admin.refusals import Refusals
 from admin.screens import Screens
@@ -51,6 +52,7 @@ from gateway.store.identity.provided_sessions import ProvidedSessions
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.price_files import PriceFiles
 from gateway.store.money.price_proposals import PriceProposals
+from gateway.store.money.raises import BudgetRaises
 from gateway.store.money.rate_limits import RateLimitTable
 from gateway.store.money.spending import SpendingReader
 from gateway.store.policies.documents import PolicyStore
@@ -159,11 +161,11 @@ def open_services(settings: Settings, clock: Clock) -> Services:
     checker = LogChecker(settings, records, deeds, clock)
     policies = PolicyStore(database, clock)
     scheduler = Scheduler(database, policies, deeds, clock)
-    retirement = Retirement(SpareSecretTable(database, master_key(settings), clock), deeds)
     badge = LogBadge(database, checker, clock, settings.audit.checkpoint_period_s)
     packs = EvidencePacks(database, settings.path(settings.audit.pack_directory), clock)
     shown_once = ShownOnce(clock)
     forgotten = [people.forget_over, refusals.tell, shown_once.forget]
+    past = _past(settings, database, deeds, clock)
     lost = RetirementDesk(settings, database, records, log, deeds=deeds, people=listed, clock=clock)
     integration, erasures, *duties = _here(settings, database, log, clock)
     waiting = _waiting(database, log, clock, policies, lost)
@@ -185,7 +187,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
         prices=PriceFiles(database, clock),
         figures=TrafficFigures(database),
         rollup=rollup,
-        upkeep=_upkeep(database, rollup, scheduler, retirement, packs, forgotten, *duties),
+        upkeep=_upkeep(database, rollup, scheduler, packs, forgotten, *past, *duties),
         log=log,
         deeds=deeds,
         refusals=refusals,
@@ -231,7 +233,8 @@ def _waiting(
         PriceProposals(database, clock),
         ErasureCases(database, custody, clock),
         KeyScopes(database, clock),
-        lost.cases,
+        retirements=lost.cases,
+        raises=BudgetRaises(database, clock),
     )
 
 
@@ -239,7 +242,6 @@ def _upkeep(
     database: Database,
     rollup: Rollup,
     scheduler: Scheduler,
-    retirement: Retirement,
     packs: EvidencePacks,
     forgotten: Sequence[Callable[[], Awaitable[object]]],
     *more: Duty,
@@ -250,7 +252,6 @@ def _upkeep(
             Duty("rollup", ADD_EVERY_S, rollup.catch_up, Event.UPKEEP_FAILED),
             Duty("rollup", TIDY_EVERY_S, rollup.tidy, Event.UPKEEP_FAILED),
             Duty("schedule", SCHEDULE_EVERY_S, scheduler.tend, Event.SCHEDULE_FAILED),
-            Duty("secrets", RETIRE_EVERY_S, retirement.tend, Event.UPKEEP_FAILED),
             *more,
             Duty("packs", TIDY_EVERY_S, packs.drop_expired, Event.UPKEEP_FAILED),
             *(
@@ -258,6 +259,16 @@ def _upkeep(
                 for name, forget in zip(FORGOTTEN, forgotten, strict=True)
             ),
         )
+    )
+
+
+def _past(settings: Settings, database: Database, deeds: Deeds, clock: Clock) -> tuple[Duty, ...]:
+    """What ends by itself at its time: former secrets, and limits that were larger for a time."""
+    secrets = Retirement(SpareSecretTable(database, master_key(settings), clock), deeds)
+    raises = RaiseEnds(BudgetRaises(database, clock), deeds)
+    return (
+        Duty("secrets", RETIRE_EVERY_S, secrets.tend, Event.UPKEEP_FAILED),
+        Duty("budgets", RETIRE_EVERY_S, raises.tend, Event.UPKEEP_FAILED),
     )
 
 

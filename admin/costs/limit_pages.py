@@ -12,6 +12,7 @@ from admin.access import needs, session_of
 from admin.asking import Asking
 from admin.costs.branches import BranchReader, LimitTree
 from admin.costs.limits import LimitKeeper, Standing
+from admin.costs.raising import RaiseKeeper
 from admin.costs.undoing import limit_undo, rate_undo
 from admin.forms import Form, form_of
 from admin.keys.filter import QUERY_LENGTH_MAX, key_search
@@ -88,6 +89,7 @@ async def tree_of(reader: BranchReader, request: Asking, organisation: str) -> L
 
 def _reading(services: Services) -> list[Any]:
     reader, shell = BranchReader(services), services.shell
+    keeper = RaiseKeeper(services)
 
     @route(f"{_PATH}/limits", http_method=READING, media_type=_HTML, opt=needs(_P.BUDGETS_READ))
     async def limits(request: Asking, organisation: FromPath[str]) -> Response[str]:
@@ -104,6 +106,7 @@ def _reading(services: Services) -> list[Any]:
             400 if sought.problem else 200,
             tree=tree,
             sought=sought,
+            asked=await keeper.shown(session_of(request).person, organisation),
         )
 
     return [limits]
@@ -146,13 +149,13 @@ def _limiting(services: Services) -> list[Any]:
     @route(path, http_method=READING, media_type=_HTML, opt=needs(_P.BUDGETS_SET))
     async def change(request: Asking, organisation: FromPath[str]) -> Response[str]:
         form = Form({name: [value] for name, value in request.query_params.items()})
-        standing = await keeper.standing(organisation, form.text("account"), _window(form))
+        standing = await keeper.standing(organisation, form.text("account"), window_in(form))
         return await _change_page(services, request, standing, form)
 
     @post(path, media_type=_HTML, opt=needs(_P.BUDGETS_SET, records="budget.set"))
     async def set_limit(request: Asking, organisation: FromPath[str]) -> Response[Any]:
         form, person = await form_of(request), session_of(request).person
-        account, window, was = form.text("account"), _window(form), form.text("was")
+        account, window, was = form.text("account"), window_in(form), form.text("was")
         standing = await keeper.standing(organisation, account, window)
         try:
             if form.text("deed") == "remove":
@@ -228,5 +231,5 @@ def _back_to(organisation: str, account: str) -> Redirect:
     return Redirect(f"/o/{organisation}/costs/limits?{at}#{account}", status_code=SEE_OTHER)
 
 
-def _window(form: Form) -> WindowKind:
+def window_in(form: Form) -> WindowKind:
     return next((each for each in WINDOWS if each == form.text("window")), "month")

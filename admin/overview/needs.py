@@ -11,7 +11,7 @@ from admin.costs.dear_hours import DearHourReader
 from admin.costs.prices import priced_targets
 from admin.costs.unusual import UnusualReader, foremost
 from admin.keys.lines import spending_of
-from admin.second_person import refused_retirement, refused_widening
+from admin.second_person import refused_raise, refused_retirement, refused_widening
 from admin.services import Services
 from gateway.actors import same_person
 from gateway.clock import DAY_US, WEEK_US
@@ -24,6 +24,7 @@ from gateway.store.custody.reviews import ReviewStore
 from gateway.store.identity.key_lists import EXPIRING_US
 from gateway.store.identity.key_scopes import KeyScopes
 from gateway.store.money.price_proposals import PriceProposals
+from gateway.store.money.raises import BudgetRaises
 from gateway.store.policies.schedules import ScheduleTable
 from gateway.store.traffic.drifts import DriftTable
 from gateway.store.workers import WorkerTable
@@ -78,6 +79,7 @@ class NeedReader:
             *await self._approvals(person, visible, now_us),
             *await self._erasures(person, now_us),
             *await self._widenings(person, now_us),
+            *await self._raises(person, now_us),
             *await self._retirements(person),
             *await self._incidents(person, visible),
             *await self._reviews(person, visible),
@@ -140,6 +142,27 @@ class NeedReader:
             )
             for each in await scopes.waiting_anywhere(now_us - MONTH_US, WAITING_MAX)
             if not refused_widening(person, each)
+        ]
+
+    async def _raises(self, person: Person, now_us: int) -> list[Need]:
+        """Larger limits that others ask them for, and what was decided of those they asked for.
+
+        `said` is whose the limit is, `count` the limit, and of a decision `level` what it was.
+        """
+        raises = BudgetRaises(self._services.database, self._services.clock)
+        waiting = await raises.waiting_anywhere(now_us - MONTH_US, WAITING_MAX)
+        decided = await raises.decided_since(now_us - WEEK_US, person.name)
+        told = [
+            ("raise", each, each.asked_by) for each in waiting if not refused_raise(person, each)
+        ]
+        told += [("raised", each, each.decided_by) for each in decided]
+        return [
+            Need(
+                *(kind, each.organisation, by, each.wanted_microusd, each.asked_us),
+                said=await self._whose(each.organisation, each.account),
+                level=each.state,
+            )
+            for kind, each, by in told
         ]
 
     async def _retirements(self, person: Person) -> list[Need]:
@@ -283,10 +306,13 @@ class NeedReader:
         ]
 
     async def _tight(self, organisation: str, account: str, share: float) -> Need:
+        said = await self._whose(organisation, account)
+        return Need("budget", organisation, account, 1, share=share, said=said)
+
+    async def _whose(self, organisation: str, account: str) -> str:
         key_id = account.removeprefix("key:")
         names = await self._services.key_names.names(organisation, (key_id,))
-        said = told_of(account, names.get(key_id, ""))
-        return Need("budget", organisation, account, 1, share=share, said=said)
+        return told_of(account, names.get(key_id, ""))
 
     async def _dear_hours(
         self, person: Person, visible: Collection[str] | None, now_us: int

@@ -13,6 +13,7 @@ from gateway.store.erasure.cases import ErasureCases
 from gateway.store.evidence.retirements import Retirements
 from gateway.store.identity.key_scopes import KeyScopes
 from gateway.store.money.price_proposals import PriceProposals
+from gateway.store.money.raises import BudgetRaises
 from gateway.store.policies.documents import PolicyStore
 
 
@@ -33,7 +34,9 @@ class PendingBadge:
         proposals: PriceProposals,
         cases: ErasureCases,
         scopes: KeyScopes,
+        *,
         retirements: Retirements,
+        raises: BudgetRaises,
     ) -> None:
         self._policies = policies
         self._custody = custody
@@ -41,6 +44,7 @@ class PendingBadge:
         self._cases = cases
         self._scopes = scopes
         self._retirements = retirements
+        self._raises = raises
 
     async def __call__(self, person: Person, organisation: str) -> Sequence[Badge]:
         count = 0
@@ -68,11 +72,12 @@ class PendingBadge:
             (Permission.CONTENT_APPROVE_REVEAL, self._custody.waiting_reveals_by),
             (Permission.HOLDS_SET, self._custody.releases_by),
             (Permission.KEYS_APPROVE, self._scopes.waiting_by),
+            (Permission.BUDGETS_SET, self._raises.waiting_by),
             (Permission.CONTENT_APPROVE_ERASURE, self._cases.asked_by),
         )
         count = 0
         for permission, waiting_by in waits:
-            if allows(person, permission, organisation):
+            if allows(person, permission, organisation) and not person.of_token:
                 for asked_by, waiting in (await waiting_by(organisation)).items():
                     count += 0 if same_person(asked_by, person.name) else waiting
         return count

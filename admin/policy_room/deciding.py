@@ -64,6 +64,7 @@ def deciding_routes(room: PolicyRoom) -> list[Any]:
         judge,
         _price_route(room, inbox),
         _key_route(room, inbox),
+        _budget_route(room, inbox),
         _worker_route(room, inbox),
         _erasure_route(room, inbox),
         *_custody_routes(room, inbox),
@@ -99,6 +100,21 @@ def _key_route(room: PolicyRoom, inbox: Inbox) -> Any:
         return _back(request, organisation)
 
     return judge_widening
+
+
+def _budget_route(room: PolicyRoom, inbox: Inbox) -> Any:
+    @takes(f"{BASE}/budgets", Permission.BUDGETS_SET, "budget.raised")
+    async def judge_raise(request: Asking, organisation: Named) -> Response[Any]:
+        form, person = await form_of(request), person_of(request)
+        reason = form.get("reason", "")
+        try:
+            decide = inbox.budgets.approve if _is_approval(form) else inbox.budgets.decline
+            await decide(person, organisation, form.get("id", ""), reason)
+        except (RequestInvalid, Forbidden) as error:
+            return await inbox_page(room, inbox, request, organisation, error.status, error.message)
+        return _back(request, organisation)
+
+    return judge_raise
 
 
 def _worker_route(room: PolicyRoom, inbox: Inbox) -> Any:

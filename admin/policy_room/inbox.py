@@ -3,16 +3,20 @@
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeAlias
+from urllib.parse import urlencode
 
 from msgspec import Struct
 
 from admin.compliance.office import erasures_of
+from admin.costs.limits import Standing
+from admin.costs.raising import RaiseKeeper
 from admin.keys.scoping import ScopeImpact, ScopeKeeper, changes_of
 from admin.models.price_diff import PriceDiff
 from admin.models.price_keeping import PriceKeeper
 from admin.models.prices import DAYS
 from admin.policy_room.badge import refused
 from admin.policy_room.limits import guard_amendments
+from admin.policy_room.matter_words import held_by, reading_of, whose_content
 from admin.policy_room.pages import EMPTY
 from admin.policy_room.places import place_named
 from admin.policy_room.room import PolicyRoom
@@ -22,6 +26,7 @@ from admin.second_person import (
     ASKED,
     refused_erasure,
     refused_prices,
+    refused_raise,
     refused_retirement,
     refused_widening,
 )
@@ -32,12 +37,13 @@ from gateway.configuration.guarding import wider
 from gateway.oversight.access import Permission, Person, allows
 from gateway.oversight.key_scope import ScopeChange
 from gateway.store.custody.custody_lists import CustodyLists
-from gateway.store.custody.orders import Custody, CustodyRefused, Hold, Reveal
+from gateway.store.custody.orders import Custody, CustodyRefused
 from gateway.store.erasure.attempts import Attempt
 from gateway.store.erasure.cases import ErasureCase
 from gateway.store.erasure.erasing import Consequences
 from gateway.store.evidence.retirements import Retirement
 from gateway.store.identity.key_scopes import KeyProposal
+from gateway.store.money.raises import BudgetRaise
 from gateway.store.pages import START, Part
 from policies.checking.difference import Amendment, amendments
 
@@ -45,8 +51,7 @@ from policies.checking.difference import Amendment, amendments
 WEIGHED_MAX: Final = 5
 """Of so many matters of a kind the impact is told here; of the others on their own pages."""
 PAGE_MATTERS: Final = 20
-SUBJECT_CHARS: Final = 12
-KINDS: Final = ("policies", "prices", "keys", "workers", "reveals", "erasures", "holds")
+KINDS: Final = ("policies", "prices", "keys", "budgets", "workers", "reveals", "erasures", "holds")
 KIND: Final = Query("kind", "Of one kind only.", choices=KINDS)
 
 
@@ -82,6 +87,10 @@ class Matter(Struct, frozen=True):
     scope_changes: tuple[ScopeChange, ...] = ()
     scope_impact: ScopeImpact | None = None
     """What a key asked for lately that it would get; None where it is not counted here."""
+    larger: BudgetRaise | None = None
+    """The limit that is to be larger, as it was asked for."""
+    standing: Standing | None = None
+    """That limit as it stands; None where it is not read for this page."""
     retirement: Retirement | None = None
     left: LeftBehind | None = None
     """What of a lost worker would be ended; None where it is not counted for this page."""
@@ -120,6 +129,7 @@ class Inbox:
         self._room = room
         self.prices = PriceKeeper(services)
         self.keys = ScopeKeeper(services)
+        self.budgets = RaiseKeeper(services)
         self.workers = services.lost_workers
         self.custody = Custody(services.database, services.log, services.clock)
         self.lists = CustodyLists(services.database, services.clock)
@@ -162,6 +172,7 @@ class Inbox:
             ("policies", Permission.POLICIES_READ, organisation, self._policies),
             ("prices", Permission.SYSTEM_READ, None, self._prices),
             ("keys", Permission.KEYS_READ, organisation, self._keys),
+            ("budgets", Permission.BUDGETS_READ, organisation, self._budgets),
             ("workers", Permission.SYSTEM_READ, None, self._workers),
             ("reveals", Permission.CONTENT_APPROVE_REVEAL, organisation, self._reveals),
             ("erasures", Permission.CONTENT_APPROVE_ERASURE, organisation, self._erasures),
@@ -275,6 +286,30 @@ class Inbox:
             )
         return part.of(found)
 
+    async def _budgets(self, person: Person, organisation: str, stretch: Stretch) -> Part[Matter]:
+        part = await self.budgets.raises.waiting(organisation, *stretch)
+        found = []
+        for place, (each, title) in enumerate(await self.budgets.told(organisation, part.rows)):
+            standing = None
+            if place < WEIGHED_MAX:
+                standing = await self.budgets.standing(organisation, each.account, each.window)
+            at = urlencode({"open": each.account})
+            found.append(
+                Matter(
+                    kind="budgets",
+                    id=each.id,
+                    title=f"A larger limit for {title}",
+                    href=f"/o/{organisation}/costs/limits?{at}#{each.account}",
+                    asked_by=each.asked_by,
+                    asked_us=each.asked_us,
+                    why=each.reason,
+                    refused=refused_raise(person, each),
+                    larger=each,
+                    standing=standing,
+                )
+            )
+        return part.of(found)
+
     async def _reveals(self, person: Person, organisation: str, stretch: Stretch) -> Part[Matter]:
         part = await self.lists.waiting_reveals(organisation, *stretch)
         may_look = allows(person, Permission.AUDIT_READ, organisation)
@@ -282,7 +317,7 @@ class Inbox:
             Matter(
                 kind="reveals",
                 id=each.id,
-                title=_reading(each),
+                title=reading_of(each),
                 href=f"/o/{organisation}/compliance/reveals/{each.id}" if may_look else "",
                 asked_by=each.asked_by,
                 asked_us=each.asked_us,
@@ -332,7 +367,7 @@ class Inbox:
             Matter(
                 kind="holds",
                 id=each.id,
-                title=f"Release the hold on {_held(each)}",
+                title=f"Release the hold on {held_by(each)}",
                 href=f"/o/{organisation}/compliance/holds",
                 asked_by=each.release_by,
                 # A hold's row does not say when its release was asked for.
@@ -361,19 +396,3 @@ def _from(
             yield name, min(start, max(counts[name] - 1, 0)) if key else 0, key
         elif asked.index(name) > asked.index(begins):
             yield name, 0, ""
-
-
-def _reading(reveal: Reveal) -> str:
-    minutes = "1 minute" if reveal.minutes == 1 else f"{reveal.minutes} minutes"
-    return f"Read {reveal.request_id or 'all content'} for {minutes}"
-
-
-def _held(hold: Hold) -> str:
-    return f"end user {hold.subject[:SUBJECT_CHARS]}…" if hold.subject else "everybody"
-
-
-def whose_content(case: ErasureCase) -> str:
-    """In words; of an end user there is nothing but a digest."""
-    if not case.subject:
-        return f"all content of {case.organisation}"
-    return f"the content of end user {case.subject[:SUBJECT_CHARS]}…"

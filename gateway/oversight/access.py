@@ -30,6 +30,7 @@ class Permission(StrEnum):
     KEYS_ISSUE = "keys:issue"
     KEYS_APPROVE = "keys:approve"
     BUDGETS_READ = "budgets:read"
+    BUDGETS_ASK = "budgets:ask"
     BUDGETS_SET = "budgets:set"
     COSTS_READ = "costs:read"
     AUDIT_READ = "audit:read"
@@ -61,7 +62,7 @@ _READING = frozenset(
 )
 ROLE_PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
     "viewer": _READING,
-    "app_owner": _READING | {_P.KEYS_ISSUE, _P.BATCHES_MANAGE},
+    "app_owner": _READING | {_P.KEYS_ISSUE, _P.BATCHES_MANAGE, _P.BUDGETS_ASK},
     "policy_editor": _READING | {_P.POLICIES_EDIT},
     "approver": _READING
     | {_P.POLICIES_APPROVE, _P.POLICIES_PUBLISH, _P.CONTENT_APPROVE_REVEAL, _P.PRICES_APPROVE}
@@ -76,10 +77,17 @@ ROLE_PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
     | {_P.WORKERS_RETIRE, _P.WORKERS_APPROVE_RETIREMENT},
     "security_admin": _READING
     | {_P.AUDIT_READ, _P.PEOPLE_READ, _P.PEOPLE_MANAGE, _P.SECRETS_SET, _P.KEYS_ISSUE}
-    | {_P.INCIDENTS_LEAD, _P.BATCHES_MANAGE},
+    | {_P.INCIDENTS_LEAD, _P.BATCHES_MANAGE, _P.BUDGETS_ASK},
     # Runs the platform; content, holds and the approval of others' work are not its to give.
     "platform_admin": _READING
-    | {_P.KEYS_ISSUE, _P.BUDGETS_SET, _P.SECRETS_SET, _P.SYSTEM_CONFIGURE, _P.POLICIES_EDIT}
+    | {
+        _P.KEYS_ISSUE,
+        _P.BUDGETS_ASK,
+        _P.BUDGETS_SET,
+        _P.SECRETS_SET,
+        _P.SYSTEM_CONFIGURE,
+        _P.POLICIES_EDIT,
+    }
     | {_P.BATCHES_MANAGE, _P.INCIDENTS_LEAD, _P.PRICES_PROPOSE, _P.WORKERS_RETIRE}
     | {_P.AUDIT_READ, _P.PEOPLE_READ, _P.PEOPLE_MANAGE},
 }

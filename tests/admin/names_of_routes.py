@@ -9,8 +9,8 @@ from tests.admin.two_organisations import FOREIGN
 
 
 PATH_IDS = {
-    *("batch", "case", "drift", "file", "hold", "incident", "key_id", "level", "log", "number"),
-    *("pack", "person", "proposal", "request_id", "reveal", "review", "sequence", "team"),
+    *("asked", "batch", "case", "drift", "file", "hold", "incident", "key_id", "level", "log"),
+    *("number", "pack", "person", "proposal", "request_id", "reveal", "review", "sequence", "team"),
 }
 """Parameters of paths that are the id of something of one organisation."""
 PATH_OTHERS = {
@@ -49,6 +49,7 @@ FIELDS_WITH_IDS = {
 }
 """Fields of forms, bodies and queries that may carry the id of something."""
 ID_BY_ROUTE = {
+    "budgets": "{asked}",
     "erasures": "{case}",
     "holds": "{hold}",
     "keys": "{proposal}",

@@ -18,6 +18,7 @@ from gateway.oversight.access import ROLE_PERMISSIONS, ROLES, STEP_UP, Grant, Pe
 from gateway.secrets.secret import Secret
 from gateway.store.identity.people import PeopleStore
 from gateway.store.identity.sessions import IDLE_S
+from tests.admin import seeding
 from tests.admin.listener import Browser, Listener, browsing
 
 
@@ -32,6 +33,11 @@ BODIES: dict[str, dict[str, object]] = {
     "scope": {"filter": "", "since_us": 0},
     "teams": {"name": "made", "title": "Made here"},
     "budgets": {"account": "org:{organisation}", "limit_microusd": 5},
+    "budget_raises": {
+        "account": "org:{organisation}",
+        "limit_microusd": 10**9,
+        "reason": "a test",
+    },
     "removed": {"account": "org:{organisation}", "window": "day"},
     "obligations": {"regimes": ["gdpr"], "reason": "the board", "seen": 0},
     "rate_limits": {"account": "org:{organisation}", "requests_per_minute": 5},
@@ -77,6 +83,7 @@ async def world(listener: Listener) -> None:
 async def furnish(listener: Listener, organisation: str) -> None:
     await listener.issue_key(f"key of {organisation}", organisation)
     await listener.limit(f"org:{organisation}", 10**6)
+    await seeding.limit(listener, f"org:{organisation}", 10**6, "month")
 
 
 async def signed_in(listener: Listener, browser: Browser, name: str, grant: Grant) -> None:

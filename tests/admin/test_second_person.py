@@ -12,10 +12,11 @@ from admin.second_person import (
     reason_in,
     refused_erasure,
     refused_prices,
+    refused_raise,
     refused_retirement,
     refused_widening,
 )
-from gateway.actors import TOKENS_NAME
+from gateway.actors import NOBODYS, TOKENS_NAME
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import (
     EVERYWHERE,
@@ -31,6 +32,7 @@ from gateway.store.erasure.cases import ErasureCase
 from gateway.store.evidence.retirements import Retirement, Shown
 from gateway.store.identity.key_scopes import KeyProposal
 from gateway.store.money.price_proposals import PriceProposal
+from gateway.store.money.raises import BudgetRaise
 
 
 SCOPE = KeyScope((), None, (), "warn")
@@ -58,8 +60,14 @@ def retirement(person: Person, asked_by: str) -> str:
     )
 
 
+def larger(person: Person, asked_by: str) -> str:
+    asked = BudgetRaise("1", "acme", "ws:acme/a", "month", 1, 1, 2, 0, asked_by, "why", 0)
+    return refused_raise(person, asked)
+
+
 IN_PLACES: dict[Refusing, tuple[Permission, str, bool]] = {
     widening: (Permission.KEYS_APPROVE, PROPOSED, True),
+    larger: (Permission.BUDGETS_SET, ASKED, True),
     prices: (Permission.PRICES_APPROVE, PROPOSED, False),
     erasure: (Permission.CONTENT_APPROVE_ERASURE, ASKED, True),
     retirement: (Permission.WORKERS_APPROVE_RETIREMENT, ASKED, False),
@@ -88,7 +96,9 @@ def test_a_role_that_may_decide_does_so_where_it_holds_and_never_of_ones_own(
 def test_whom_the_token_let_in_and_who_is_disabled_decides_nothing(refusing: Refusing) -> None:
     able = Person("ann", grants=frozenset(Grant(role, EVERYWHERE) for role in ROLES))
     assert refusing(able, "bob") == ""
-    assert refusing(replace(able, of_token=True), "bob").startswith("No role of yours")
+    # Limits the token may set: there it is told that it is nobody.
+    let_in = NOBODYS if refusing is larger else "No role of yours"
+    assert refusing(replace(able, of_token=True), "bob").startswith(let_in)
     assert refusing(replace(able, is_disabled=True), "bob").startswith("No role of yours")
 
 

@@ -25,6 +25,7 @@ from gateway.store.identity.key_scopes import KeyScopes
 from gateway.store.identity.people import PeopleStore
 from gateway.store.identity.teams import TeamStore
 from gateway.store.identity.views import ViewStore
+from gateway.store.money.raises import BudgetRaises, RaiseWish
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.policies.drafts import DraftTable
 from gateway.store.policies.schedules import ScheduleTable
@@ -120,10 +121,14 @@ class Furnisher:
             actor=ids["person"],
             reason=said,
         )
+        wish = RaiseWish(f"org:{organisation}", "month", 99_000_000, 0, said)
+        raises = BudgetRaises(database, clock)
+        larger = await raises.ask(organisation, wish, ids["person"], seen_microusd=77_000_000)
         place = Project(organisation, ids["workspace"], ids["project"])
         ids |= {
             "team": team,
             "proposal": proposal.id,
+            "asked": larger.id,
             "batch": await batches.batch(self._listener, database, ids["key_id"], place=place),
             "file": await batches.file(self._listener, database, ids["key_id"], place=place),
         }

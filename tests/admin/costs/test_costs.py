@@ -398,7 +398,7 @@ async def test_who_may_only_read_is_shown_no_way_to_change(
     page = await see(admin, f"{ROOM}/limits")
     assert "payroll" in page
     assert "limits/change" not in page
-    assert "Whoever has the role platform_admin in acme sets limits" in page
+    assert "Whoever has the role <em>platform admin</em> in acme sets limits" in page
     await see(admin, f"{CHANGE}?account=org:acme", 403)
 
 
