@@ -8,11 +8,40 @@ import msgspec
 from policies.checking.possible import Search
 from policies.checking.tightening import Around, Verdict, verdict
 from policies.document import Canary, Constraint, PolicyBody, Preference
+from policies.selectors import Selector
 
 
 _MAY_WIDEN: Final = " (may widen what is allowed)"
 _NARROWS: Final = " (narrows what is allowed)"
 _MARKS: Final[Mapping[Verdict, str]] = {"may widen": _MAY_WIDEN, "narrows": _NARROWS, "same": ""}
+FIELD_WORDS: Final[Mapping[str, str]] = {
+    "when": "when",
+    "allow_only": "answered only by",
+    "forbid": "never answered by",
+    "deny": "refused with",
+    "require_approval": "refused without an approval label, with",
+    "cap_output_tokens": "output tokens at most",
+    "cap_input_tokens": "input tokens at most",
+    "no_cache": "kept out of the response cache",
+    "audit_content": "content in the record",
+    "pseudonymise": "findings leave as surrogates",
+    "redact": "findings leave blackened",
+    "scan_output": "answers are scanned to",
+    "route": "asked for as auto:",
+    "targets": "first",
+    "order": "ordered by",
+    "weights": "shares",
+    "canary": "canary",
+    "sticky": "the same asker is the same",
+    "hedge_after_ms": "a second target is asked after milliseconds",
+    "cascade_above_percent": "one tier up above this doubt in percent",
+    "stay_warm": "stays where the prompt is cached",
+    "cache_s": "the same answer again for seconds",
+    "cache_like_percent": "also to questions as near as, in percent",
+    "output_tokens_max": "output tokens at most",
+    "when_requested_model_closed": "for a requested model that is closed",
+}
+"""What a field of a rule or of the defaults means to who reads a change and writes no policies."""
 Subject: TypeAlias = Literal["default", "constraint", "preference", "order", "test"]
 
 
@@ -54,7 +83,7 @@ def _defaults(before: PolicyBody, after: PolicyBody) -> Iterator[Amendment]:
             is_of_closed = name == "when_requested_model_closed"
             opens, shuts = is_of_closed and new == "substitute", is_of_closed and new == "refuse"
             mark = _MAY_WIDEN if opens else _NARROWS if shuts else ""
-            sentence = f"default {name}{mark}: {_words(old)} → {_words(new)}"
+            sentence = f"default{mark}, {FIELD_WORDS[name]}: {_words(old)} → {_words(new)}"
             yield Amendment("default", name, sentence, opens, shuts)
 
 
@@ -116,7 +145,7 @@ def _tests(before: PolicyBody, after: PolicyBody) -> Iterator[Amendment]:
 
 def _changes(old: Constraint | Preference, new: Constraint | Preference) -> str:
     return "; ".join(
-        f"{name}: {_words(was)} → {_words(now)}"
+        f"{FIELD_WORDS[name]}: {_words(was)} → {_words(now)}"
         for name in type(new).__struct_fields__
         if (was := getattr(old, name)) != (now := getattr(new, name))
     )
@@ -125,11 +154,11 @@ def _changes(old: Constraint | Preference, new: Constraint | Preference) -> str:
 def _described(rule: Constraint | Preference) -> str:
     defaults = type(rule)("")
     parts = [
-        f"{name} {_words(value)}"
+        f"{FIELD_WORDS[name]}: {_words(value)}"
         for name in type(rule).__struct_fields__[1:]
         if (value := getattr(rule, name)) != getattr(defaults, name)
     ]
-    return ", ".join(parts)
+    return "; ".join(parts)
 
 
 def _words(value: object) -> str:
@@ -142,6 +171,8 @@ def _words(value: object) -> str:
             return ", ".join(map(str, value)) or "nothing"
         case Mapping():
             return ", ".join(f"{key} {count}" for key, count in sorted(value.items())) or "nothing"
+        case Selector():
+            return str(value) or "any target"
         case Canary():
             checked = f", checked for {', '.join(value.checks)}" if value.checks else ""
             return f"{value.target} for {value.percent:g}%{checked}"
