@@ -92,6 +92,40 @@ async def test_each_rule_leads_to_where_it_stands_now(listener: Listener, browse
             assert f'id="{anchor}"' in (await browser.send("GET", at))[1]
 
 
+async def test_a_rule_that_only_a_canary_has_leads_to_its_version(
+    listener: Listener, browser: Browser
+) -> None:
+    listener.clock.advance((NOW_US - listener.clock.utc_us()) / 1e6 + 60)
+    await browser.sign_in()
+    world = World(listener)
+    world.document = compose([load_policy(listener.settings), load_document(POLICY)])
+    await world.open()
+    ids = await world.write(Asked(1, data_class="S3"))
+    later = POLICY.replace("hour_utc >= 22", "hour_utc >= 23").replace('"the-rest"', '"others"')
+    await publish(listener, "org:acme", later)
+    async with listener.database() as database:
+        store = PolicyStore(database, listener.clock)
+        trial = await store.draft("org:acme", load_document(POLICY), "ann")
+        await store.act("org:acme", trial.number, "approve", "ben")
+        await store.act("org:acme", trial.number, "canary", "ben", percent=10)
+
+    told = rules_of((await browser.send("GET", f"{LIST}/{ids[0]}"))[1])
+
+    version, said = f"{AT}/organisation/versions/{trial.number}", "of Organisation acme"
+    canary = f"{said}, version {trial.number}, a canary"
+    assert told["the-rest"] == (version, f"preference {canary}")
+    assert told["no-frontier-at-night"] == (version, f"constraint {canary}")
+    live = (f"{AT}/organisation#constraints-0", f"constraint {said}")
+    assert told["cards-stay-home"] == live, "what both have stands where it is live"
+    assert (await browser.send("GET", version))[0].status == 200
+    async with listener.database() as database:
+        await PolicyStore(database, listener.clock).act(
+            "org:acme", trial.number, "withdraw", "ben", reason="too dear"
+        )
+    told = rules_of((await browser.send("GET", f"{LIST}/{ids[0]}"))[1])
+    assert told["the-rest"] == ("", "preference, not live now")
+
+
 async def test_a_rule_of_one_level_leads_to_none_of_another_of_the_same_names(
     listener: Listener, browser: Browser
 ) -> None:
