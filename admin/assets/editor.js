@@ -221,12 +221,19 @@ function markOf(state, mark) {
   return Decoration.mark({ class: severity, attributes: { title } }).range(from, to);
 }
 
+// As the page itself draws a state: an icon, and the word.
+function pill(kind, word) {
+  const drawn = document.querySelector("#pills")?.content.querySelector(`.${kind}`)?.cloneNode(true) ?? document.createElement("span");
+  drawn.append(word);
+  return drawn;
+}
+
 // The verdict alone is read out, and only when it is another: what stands below it is put in anew at
 // every pause in typing.
-function say(verdict, ...below) {
+function say(verdict, kind, ...below) {
   const said = document.querySelector("#found p");
   if (!said) return;
-  if (said.textContent !== verdict) said.textContent = verdict;
+  if (said.textContent !== verdict) said.replaceChildren(kind ? pill(kind, verdict) : verdict);
   while (said.nextSibling) said.nextSibling.remove();
   said.after(...below);
 }
@@ -244,10 +251,14 @@ function sayChecked(view, told) {
       view.dispatch({ selection: { anchor: placeOf(view.state, mark)[0] }, scrollIntoView: true });
       view.focus();
     });
-    line.append(`${mark.severity}: `, button, ` ${mark.rule ? `${mark.rule}: ` : ""}${mark.message}`);
+    const isWarning = mark.severity === "warning";
+    line.append(pill(isWarning ? "warn" : "bad", mark.severity === "test" ? "test fails" : mark.severity), " ", button, ` ${mark.rule ? `${mark.rule}: ` : ""}${mark.message}`);
     list.append(line);
   }
-  say(told.marks.length && told.ok ? "Ready to submit, with warnings." : told.ok ? `Ready to submit; test cases passed: ${told.tests}.` : "Not ready yet.", list);
+  const passed = `Ready to submit; test cases passed: ${told.tests}.`;
+  if (!told.ok) say("Not ready yet.", "bad", list);
+  else if (told.marks.length) say("Ready to submit, with warnings.", "warn", list);
+  else say(passed, "good", list);
 }
 
 // The last verdict is of another text: it goes, and why there is no new one is said.
@@ -255,7 +266,7 @@ function sayUnchecked(status) {
   const why = { 401: "your session has ended", 403: "this page is of an earlier session" }[status] ?? "no answer came";
   const link = document.createElement("a");
   Object.assign(link, { href: "/sign-in", target: "_blank", rel: "noopener", textContent: "Sign in, in another tab" });
-  say(`Not checked: ${why}. What you typed stays here, and saving it checks it.`, ...(status === 401 ? [link] : []));
+  say(`Not checked: ${why}. What you typed stays here, and saving it checks it.`, "", ...(status === 401 ? [link] : []));
 }
 
 // Typing over a selection: left to itself, the browser keeps the style of what it replaces by a style

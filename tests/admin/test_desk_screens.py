@@ -166,3 +166,32 @@ async def test_a_window_too_narrow_for_a_rail_beside_them_shows_every_column_of_
                     await seen.page.set_viewport_size({"width": width, "height": 900})
                     assert await seen.page.locator("main .scroll").count() > 0
                     assert await seen.page.evaluate(OUT_OF_SIGHT) == [], (path, width)
+
+
+async def test_between_a_phone_and_a_desk_no_column_of_a_list_is_out_of_sight(
+    listener: Listener,
+) -> None:
+    """At 820 pixels what a list said last was pushed out, and no word is torn for it."""
+    shown = await fill(listener)
+    torn = """() => [...document.querySelectorAll('table.broad .chip')].flatMap((chip) => {
+      const word = document.createRange(), text = chip.lastChild;
+      return [...text.data.matchAll(/\\S+/g)].filter((found) => {
+        word.setStart(text, found.index);
+        word.setEnd(text, found.index + found[0].length);
+        return new Set([...word.getClientRects()].map((each) => Math.round(each.top))).size > 1;
+      }).map((found) => found[0]);
+    })"""
+    async with window(listener, width=820) as seen:
+        await seen.sign_in("mira", PASSWORD)
+        for path in ("traffic", "batches", "compliance/reviews"):
+            await seen.open(f"/o/acme/{path}")
+            assert await seen.page.evaluate(OUT_OF_SIGHT) == [], path
+            assert await seen.page.evaluate(torn) == [], path
+        for path in ("/models", "/models/engine"):
+            await seen.open(path)
+            assert await seen.page.evaluate(OUT_OF_SIGHT) == [], path
+            assert await seen.page.evaluate(torn) == [], path
+        await seen.page.set_viewport_size({"width": 390, "height": 844})
+        for path in (f"traffic/{shown}", "policies/organisation/versions/2"):
+            await seen.open(f"/o/acme/{path}")
+            assert await seen.page.evaluate(OUT_OF_SIGHT) == [], path

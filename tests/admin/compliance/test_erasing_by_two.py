@@ -301,6 +301,12 @@ async def test_an_erasure_is_agreed_to_by_keys_in_every_theme_and_width(
         assert "Nothing waits" in await page.inner_text("main")
         await seen.open(one)
         assert "1 key destroyed" in await page.inner_text("main")
+        # What the certificate rests on is folded on the screen, and printed.
+        checkpoint = page.locator("details.certified pre")
+        shown = "(each) => each.checkVisibility({contentVisibilityAuto: true})"
+        assert not await checkpoint.evaluate(shown)
+        await page.emulate_media(media="print")
+        assert await checkpoint.evaluate(shown)
         assert seen.problems == []
 
 

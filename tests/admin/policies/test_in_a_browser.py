@@ -81,6 +81,10 @@ async def test_of_what_is_checked_while_somebody_types_the_verdict_alone_is_read
             await page.wait_for_selector(f"#found [aria-live=polite]:has-text('{verdict}')")
             assert await page.locator("#found .marks").count() == 1
             assert await page.locator("[aria-live] .marks").count() == 0
+            # As the page draws them itself: an icon and the word.
+            assert await page.locator("#found [aria-live] > .chip > svg").count() == 1
+            marks = await page.locator("#found .marks > li").count()
+            assert await page.locator("#found .marks > li > .chip > svg").count() == marks
             # What is put in anew is read out anew, though it says the same.
             assert await page.evaluate("verdict === document.querySelector('#found [aria-live]')")
         assert seen.problems == []
