@@ -106,6 +106,7 @@ def _reading(services: Services) -> list[Any]:
             400 if sought.problem else 200,
             tree=tree,
             sought=sought,
+            done=bool(request.query_params.get("done", "")),
             asked=await keeper.shown(session_of(request).person, organisation),
         )
 

@@ -75,7 +75,7 @@ def _asking(services: Services, keeper: RaiseKeeper) -> list[Any]:
             await keeper.ask(person, organisation, _order(form))
         except (RequestInvalid, Forbidden) as error:
             return await _ask_page(services, keeper, request, organisation, form, error)
-        return Redirect(f"/o/{organisation}/costs/limits#asked", status_code=SEE_OTHER)
+        return Redirect(f"/o/{organisation}/costs/limits?done=1#asked", status_code=SEE_OTHER)
 
     return [ask_page, ask]
 
@@ -91,7 +91,7 @@ def _withdrawing(keeper: RaiseKeeper) -> Any:
         request: Asking, organisation: FromPath[str], asked: FromPath[str]
     ) -> Redirect:
         await keeper.withdraw(session_of(request).person, organisation, asked)
-        return Redirect(f"/o/{organisation}/costs/limits#asked", status_code=SEE_OTHER)
+        return Redirect(f"/o/{organisation}/costs/limits?done=1#asked", status_code=SEE_OTHER)
 
     return withdraw
 

@@ -221,6 +221,11 @@ async def test_by_keyboard_and_over_the_api(
             for path in (LIMITS, f"{LIMITS}/ask?account={TEAM}"):
                 assert await seen.open(path) == 200
                 assert await seen.violations() == [], (path, view)
+        await seen.open(f"{LIMITS}/ask?account={TEAM}")
+        date = page.get_by_label("Last day of it")
+        await page.get_by_role("textbox", name="New limit in US dollars").focus()
+        await page.keyboard.press("Tab")
+        assert await date.evaluate("(each) => getComputedStyle(each).outlineStyle") == "solid"
         await seen.open(LIMITS)
         await page.get_by_role("link", name="Ask for more for research").focus()
         await page.keyboard.press("Enter")
@@ -229,7 +234,9 @@ async def test_by_keyboard_and_over_the_api(
         await page.get_by_role("textbox", name="Why").focus()
         await page.keyboard.type("more reports")
         await page.keyboard.press("Enter")
-        await page.get_by_role("heading", name="Larger limits that were asked for").wait_for()
+        await page.get_by_role("status").get_by_text("Done, and on record.").wait_for()
+        # Whoever works with keys stands at what they asked for, and not at the top.
+        assert await page.evaluate("document.activeElement.id") == "asked"
         for path in (LIMITS, f"{LIMITS}/ask?account={TEAM}"):
             assert await seen.open(path) == 200
             assert await seen.violations() == [], path
