@@ -22,13 +22,14 @@ from gateway.store.identity.team_lists import TeamLists
 from gateway.store.money.budget_lists import BudgetLists
 from gateway.store.money.price_files import PriceFiles
 from gateway.store.money.price_proposals import PriceProposals
+from gateway.store.money.raises import BudgetRaises
 from gateway.store.policies.schedules import ScheduleTable
 from gateway.store.policies.version_lists import VersionLists
 from gateway.store.schema.audit import worker_retirements
 from gateway.store.schema.custody import evidence_packs
 from gateway.store.schema.policies import policy_schedules, policy_versions
 from gateway.store.schema.prices import price_files, price_orders, price_proposals
-from gateway.store.schema.tables import organisations, workspaces
+from gateway.store.schema.tables import budget_raises, organisations, workspaces
 from tests.admin.listener import ON_BOTH, Browser, Listener
 from tests.admin.policies.people import APPROVER, add_person, signed_in, staff
 from tests.admin.test_lists_in_parts import empty, fill_money
@@ -81,6 +82,14 @@ async def fill_installation(database: Database, now_us: int) -> None:
     await fill(database, worker_retirements, row)
 
 
+async def fill_raises(database: Database, now_us: int) -> None:
+    """Larger limits that somebody asks for."""
+    asked = empty(budget_raises, id="r{}", organisation="acme", account="ws:acme/t{}")
+    asked |= {"window_kind": "month", "state": "waiting", "wanted_microusd": 9, "asked_by": "ulf"}
+    await fill(database, budget_raises, asked | {"asked_us": lambda n: now_us + n // 10})
+    await fill(database, budget_raises, asked | {"id": "x{}", "organisation": "umbrella"}, 3)
+
+
 async def fill_all(listener: Listener, database: Database) -> None:
     now_us = listener.clock.utc_us()
     await fill_custody(database, now_us)
@@ -122,6 +131,8 @@ def ways_of(listener: Listener, database: Database) -> dict[str, Any]:
         "widenings": partial(scopes.page, "acme"),
         "waiting widenings": partial(scopes.waiting, "acme"),
         "budgets": partial(BudgetLists(*at).page, "acme"),
+        "larger limits": partial(BudgetRaises(*at).page, "acme"),
+        "waiting larger limits": partial(BudgetRaises(*at).waiting, "acme"),
         "price files": prices.files_page,
         "price orders": prices.orders_page,
         "price proposals": proposals.page,
@@ -136,6 +147,7 @@ async def test_what_stands_behind_a_key_is_what_is_counted_off(listener: Listene
     await staff(listener)
     async with listener.database() as database:
         await fill_all(listener, database)
+        await fill_raises(database, listener.clock.utc_us())
         for name, way in ways_of(listener, database).items():
             first, after, seen = 0, "", []
             while True:
