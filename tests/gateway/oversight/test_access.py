@@ -145,7 +145,7 @@ READ_BY_ALL = ["budgets", "costs", "keys", "overview", "policies", "system", "tr
 """What every role reads."""
 MORE: dict[str, str] = {
     "viewer": "",
-    "app_owner": "keys:issue batches:manage",
+    "app_owner": "keys:issue batches:manage budgets:ask",
     "policy_editor": "policies:edit",
     "approver": "policies:approve policies:publish prices:approve keys:approve"
     " content:approve_reveal content:approve_erasure workers:approve_retirement",
@@ -153,9 +153,10 @@ MORE: dict[str, str] = {
     " content:erase content:approve_erasure holds:set reviews:sign incidents:lead obligations:set"
     " workers:retire workers:approve_retirement",
     "security_admin": "audit:read people:read people:manage secrets:set keys:issue incidents:lead"
-    " batches:manage",
+    " batches:manage budgets:ask",
     "platform_admin": "audit:read people:read people:manage secrets:set keys:issue incidents:lead"
-    " batches:manage budgets:set system:configure policies:edit prices:propose workers:retire",
+    " batches:manage budgets:ask budgets:set system:configure policies:edit prices:propose"
+    " workers:retire",
 }
 """What a role may do beyond that: whoever gives or takes a permission says it here too."""
 
