@@ -155,7 +155,11 @@ class NeedReader:
         told = [
             ("raise", each, each.asked_by) for each in waiting if not refused_raise(person, each)
         ]
-        told += [("raised", each, each.decided_by) for each in decided]
+        told += [
+            ("raised", each, each.decided_by)
+            for each in decided
+            if allows(person, Permission.BUDGETS_READ, each.organisation)
+        ]
         return [
             Need(
                 *(kind, each.organisation, by, each.wanted_microusd, each.asked_us),

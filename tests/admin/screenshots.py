@@ -33,6 +33,7 @@ from gateway.store.identity.people import PeopleStore
 from gateway.store.identity.teams import TeamStore
 from gateway.store.migrate import migrate
 from gateway.store.money.leases import LeaseTable
+from gateway.store.money.raises import BudgetRaises, RaiseWish
 from gateway.store.money.slices import Claim, LeaseHolder
 from gateway.store.schema.batches import batches as batch_rows
 from gateway.types import AuditRecord, Usage
@@ -222,7 +223,7 @@ async def _price(listener: Listener) -> None:
 
 
 async def _ask_for_more(listener: Listener) -> None:
-    """A key that somebody wants to do more, and a person whose content somebody wants erased."""
+    """A key that is to do more, a limit that is to be larger, and content that is to be erased."""
     key = await seeding.issue(listener, "field service", models=frozenset({"house"}))
     async with listener.database() as database:
         scopes = KeyScopes(database, listener.clock)
@@ -230,6 +231,11 @@ async def _ask_for_more(listener: Listener) -> None:
         wanted = scope_of(["house", "claude"], None, [], "warn")
         reason = "manuals with drawings, T-151"
         await scopes.propose("acme", key, wanted, seen=seen, actor="petra", reason=reason)
+        march_us = int(datetime(2027, 3, 1, tzinfo=UTC).timestamp()) * 1_000_000
+        reason = "the audit of the year runs until February, T-160"
+        wish = RaiseWish("org:acme", "month", 450_000_000, march_us, reason)
+        raises = BudgetRaises(database, listener.clock)
+        await raises.ask("acme", wish, "petra", seen_microusd=300_000_000)
     async with browsing(listener) as browser:
         await browser.sign_in_as("mira", seeding.PASSWORD)
         case = {"scope": "user", "user": "4711", "law": "gdpr", "ticket": "DSR-88", "deed": "open"}

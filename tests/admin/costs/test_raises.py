@@ -11,7 +11,9 @@ import pytest
 from admin.costs.raise_ends import RaiseEnds
 from gateway.audit.memory import MemoryAuditLog
 from gateway.clock import DAY_US, SECOND_US
+from gateway.oversight.access import Grant
 from gateway.oversight.deeds import Deeds
+from gateway.store.identity.people import PeopleStore
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.raises import BudgetRaises
 from tests.admin import seeding
@@ -117,6 +119,13 @@ async def test_what_an_owner_asks_for_holds_once_who_sets_limits_agrees(
     said = await read(owner, "/")
     assert "Your ask for $250.00 for team research of acme, decided by paul" in said
     asked, raised = (await deeds(listener))[-2:]
+    async with listener.database() as database:
+        people = PeopleStore(database, listener.clock)
+        await people.grant("petra", Grant("viewer", "umbrella"))
+        await people.revoke("petra", Grant("app_owner", "acme"))
+    async with browsing(listener) as later:
+        await later.sign_in_as("petra", seeding.PASSWORD)
+        assert "Your ask" not in await read(later, "/"), "of what is no more hers to see"
     assert (asked.action, asked.actor) == ("budget.raise_asked", "petra")
     assert (raised.action, raised.actor) == ("budget.raised", "paul")
     before, after = (msgspec.json.decode(raised.detail[name]) for name in ("before", "after"))
