@@ -194,6 +194,7 @@ async def _entrust(listener: Listener, database: Database) -> None:
 
 
 async def _addresses(listener: Listener, browser: Browser) -> dict[str, str]:
+    await seeding.limit(listener, "org:acme", 90_000_000, "month")
     await browser.sign_in_as("root", seeding.PASSWORD)
     # What was done here stands in the audit log as well, once it is projected.
     directory = listener.settings.path(listener.settings.audit.directory)
