@@ -170,7 +170,7 @@ class Relay:
             "x-gatewright-receipt": concluded.receipt,
         }
         if self._pings.have_begun:
-            told |= late_headers(passage, candidate, dropped)
+            told |= {**late_headers(passage, candidate, dropped), **self._attempts.told}
         told |= ending_headers(self._attempts, candidate.target, usage, unmet)
         ending = encoder.finish(" ".join([f"{name}={told[name]}" for name in told]), usage)
         if encoder.response:

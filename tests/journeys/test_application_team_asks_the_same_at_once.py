@@ -375,3 +375,38 @@ async def test_others_are_answered_while_many_wait(
     assert not asked.done()
     hold.set()
     assert {reply.status for reply in await asked} == {200}
+
+
+@pytest.mark.parametrize("style", TERMINALS)
+async def test_who_was_told_by_pings_to_wait_hears_at_the_end_that_the_answer_was_given_before(
+    style: Style,
+    tmp_path: Path,
+    sqlite_url: str,
+    upstreams: Upstreams,
+    http: aiohttp.ClientSession,
+) -> None:
+    """Its head was sent with the first ping, before anybody could know."""
+    hold = asyncio.Event()
+    for upstream in upstreams.managed:
+        upstream.answer_once(Answer(hold=hold))
+    more = "[limits]\nping_every_s = 0.05\n"
+    async with running(tmp_path, sqlite_url, upstreams, more) as gateway:
+        caller = Caller(gateway, http, await gateway.issue_key())
+        body = ask(style, stream=True, model=MODELS[style])
+        heard = asyncio.Semaphore(0)
+        posting = [caller.post(style, body, on_first=heard.release) for _ in range(2)]
+        asking = [asyncio.ensure_future(each) for each in posting]
+        for _ in asking:
+            await heard.acquire()
+        hold.set()
+        replies = await asyncio.gather(*asking)
+
+    ping = b": ping\n\n" if style == "openai" else b"event: ping\n"
+    assert all(reply.body.startswith(ping) for reply in replies)
+    assert all(TERMINALS[style] in reply.body for reply in replies)
+    assert not any("x-gatewright-cache" in reply.headers for reply in replies)
+    told = [b" x-gatewright-cache=hit age=0" in reply.body for reply in replies]
+    assert sorted(told) == [False, True]
+    told = [b" x-gatewright-cache=miss" in reply.body for reply in replies]
+    assert sorted(told) == [False, True]
+    assert calls(upstreams) == 1
