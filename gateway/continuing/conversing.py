@@ -255,12 +255,12 @@ class Conversations:
         request_id, user = turn.request_id, turn.user
 
         def longer(found: KeptConversation) -> KeptConversation:
-            more = found
-            if not (is_again and stands_in(found, turn)):
+            more, is_mine = found, found.turn == request_id
+            # With what it adds a turn ends: while it lasts, nothing of it stands there yet.
+            if is_mine or not (is_again and stands_in(found, turn)):
                 more = found.with_more(self._named(found, turn.asked))
                 more = more.with_more(self._named(more, turn.answered, is_answer=True))
             users = more.users if not user or user in more.users else (*more.users, user)
-            is_mine = found.turn == request_id
             return structs.replace(
                 more,
                 users=users,

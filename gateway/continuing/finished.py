@@ -14,7 +14,7 @@ from gateway.clock import Clock
 from gateway.continuing.conversing import Conversations, Turn
 from gateway.continuing.items import named_items
 from gateway.continuing.kept_answers import AnswerStore, KeptAnswer
-from gateway.errors import Unavailable
+from gateway.errors import GatewrightError, Unavailable
 from gateway.projects import Project
 from gateway.telemetry import Event, logger
 
@@ -23,6 +23,8 @@ WAITS_S: Final = 600.0
 """So long something waits for the database; after that it is not kept."""
 WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
 """Of all that waits, about; what comes then is not kept."""
+OVERHEAD_BYTES: Final = 2048
+"""About what one takes beside its texts; of short answers it is the most."""
 
 
 class Finished(Struct):
@@ -35,8 +37,22 @@ class Finished(Struct):
     """What its conversation gets; None for nothing, or nothing more."""
     is_again: bool = False
     """Whether it was tried, and nobody knows what was written of it then."""
+    is_dropped: bool = False
+    """Whether its answer was deleted meanwhile; perhaps while it is written."""
     until_s: float = inf
     """How long it waits."""
+    length_bytes: int = 0
+    """What it takes while it waits, about."""
+
+    def __post_init__(self) -> None:
+        turn = self.turn
+        items = [] if turn is None else [*turn.asked, *turn.answered]
+        self.length_bytes = OVERHEAD_BYTES + self.answer.length_bytes + sum(map(len, items))
+
+    def is_of(self, project: Project, answer_id: str) -> bool:
+        """Whether its answer is this one, and is to be kept."""
+        answer = self.answer
+        return self.keeps and (answer.project, answer.answer_id) == (project, answer_id)
 
 
 class Keeping:
@@ -66,16 +82,30 @@ class Keeping:
         """Whether something of this request waits here: its turn goes on so long."""
         return request_id in self._waiting
 
+    def drop(self, project: Project, answer_id: str) -> bool:
+        """Keep an answer no more that its project deletes; whether it waits here."""
+        its = [each for each in self._waiting.values() if each.is_of(project, answer_id)]
+        for finished in its:
+            finished.is_dropped = True
+        return bool(its)
+
     async def tend(self) -> None:
-        """Try again what waits."""
+        """Try again what waits; it waits until that is over, whoever breaks it off."""
         for finished in [*self._waiting.values()]:
-            self._forget(finished)
             try:
                 await self._write(finished)
             except Unavailable as error:
+                self._forget(finished)
                 # Behind the others: it may be this one that cannot be written.
                 self._wait(finished, error)
                 return
+            except Exception as error:
+                # What the database refuses now it refuses for ever.
+                self._forget(finished)
+                self._say_lost(finished, error)
+                raise
+            else:
+                self._forget(finished)
             finally:
                 if not self.has(finished.request_id):
                     await self._conversations.let_go(finished.request_id)
@@ -88,8 +118,8 @@ class Keeping:
             while self._waiting:
                 await self.tend()
         finally:
-            for request_id in self._waiting:
-                self._log.warning(Event.RESPONSE_NOT_KEPT, request_id=request_id)
+            for finished in self._waiting.values():
+                self._say_lost(finished)
 
     async def _write(self, finished: Finished) -> None:
         """Raises Unavailable; what was written by then is not written again."""
@@ -101,13 +131,19 @@ class Keeping:
                 finished.turn, is_again=finished.is_again
             )
             finished.turn = None
-        if not (finished.keeps and is_there) or (finished.is_again and await self._stands(answer)):
+        if not (finished.keeps and is_there) or await self._is_settled(finished):
             return
         items = [name for name, _ in named_items(answer.response)]
         if await self._store.keep(answer, items):
             self.kept(answer.project, answer.length_bytes)
+            if finished.is_dropped:
+                await self._store.forget(answer.project, answer.answer_id)
 
-    async def _stands(self, answer: KeptAnswer) -> bool:
+    async def _is_settled(self, finished: Finished) -> bool:
+        """Whether its answer was deleted meanwhile, or stands there."""
+        if finished.is_dropped or not finished.is_again:
+            return finished.is_dropped
+        answer = finished.answer
         place = answer.project, answer.answer_id
         return await self._store.find(*place, answer.created_us) is not None
 
@@ -115,14 +151,17 @@ class Keeping:
         now_s = self._clock.monotonic_s()
         finished.until_s = min(finished.until_s, now_s + WAITS_S)
         finished.is_again = True
-        length_bytes = self._waiting_bytes + finished.answer.length_bytes
+        length_bytes = self._waiting_bytes + finished.length_bytes
         if now_s >= finished.until_s or length_bytes > WAITING_BYTES_MAX:
-            request_id = finished.request_id
-            self._log.warning(Event.RESPONSE_NOT_KEPT, request_id=request_id, code=error.code)
+            self._say_lost(finished, error)
             return
         self._waiting[finished.request_id] = finished
         self._waiting_bytes = length_bytes
 
     def _forget(self, finished: Finished) -> None:
         del self._waiting[finished.request_id]
-        self._waiting_bytes -= finished.answer.length_bytes
+        self._waiting_bytes -= finished.length_bytes
+
+    def _say_lost(self, finished: Finished, error: Exception | None = None) -> None:
+        told = {"code": error.code} if isinstance(error, GatewrightError) else {}
+        self._log.warning(Event.RESPONSE_NOT_KEPT, request_id=finished.request_id, **told)

@@ -268,8 +268,10 @@ class Threads:
         await self._store.forget(project, answer_id)
 
     async def forget(self, principal: Principal, answer_id: str) -> None:
-        """Raises ResponseUnknown where there was none."""
-        if not await self._store.forget(project_of(principal), answer_id):
+        """Also one that waits to be kept here; raises ResponseUnknown where there was none."""
+        project = project_of(principal)
+        waited = self.keeping.drop(project, answer_id)
+        if not (await self._store.forget(project, answer_id) or waited):
             raise ResponseUnknown("There is no such response.")
 
     async def tidy(self) -> None:

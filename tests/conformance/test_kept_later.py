@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import openai
 import pytest
 
@@ -12,12 +13,15 @@ from gateway.clock import StoppedClock
 from gateway.configuration.sections import ResponsesSettings
 from gateway.configuration.settings import Limits
 from gateway.continuing import finished
-from gateway.continuing.conversing import Conversations
-from gateway.continuing.finished import WAITS_S, Finished, Keeping
+from gateway.continuing.conversing import Conversations, Turn
+from gateway.continuing.finished import OVERHEAD_BYTES, WAITS_S, Finished, Keeping
 from gateway.continuing.kept_answers import KeptAnswer, MemoryAnswers
 from gateway.continuing.kept_conversations import MemoryConversations
-from gateway.errors import Unavailable
+from gateway.errors import RequestInvalid, Unavailable
+from gateway.pacing.upkeep import Duty, Upkeep
 from gateway.projects import Project
+from gateway.telemetry import Event
+from gateway.types import Principal
 from tests.conformance.test_background import client
 from tests.running_gateway import CLAUDE_TARGET, RunningGateway, Upstreams
 
@@ -130,7 +134,7 @@ async def test_what_waits_is_bounded(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = Waiting()
-    monkeypatch.setattr(finished, "WAITING_BYTES_MAX", 40)
+    monkeypatch.setattr(finished, "WAITING_BYTES_MAX", 5 * OVERHEAD_BYTES // 2)
     for name in ("a", "b", "c"):
         await worker.answer(name)
     assert not_kept(capsys.readouterr().err) == ["req_c"]
@@ -153,3 +157,136 @@ async def test_a_worker_that_ends_tries_once_more_and_says_what_is_lost(
     await worker.keeping.conclude()
     assert not_kept(capsys.readouterr().err) == ([] if is_back else ["req_a", "req_b"])
     assert await worker.kept("a", "b") == (["a", "b"] if is_back else [])
+
+
+class Hanging(Waiting):
+    """With a database that says nothing any more, until somebody gives up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked = asyncio.Event()
+
+    def hang(self) -> None:
+        async def hangs(*_: Any) -> bool:
+            self.is_asked.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        self.store.keep = hangs
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+async def test_what_is_tried_when_its_worker_ends_is_kept_or_said_to_be_lost(
+    capsys: pytest.CaptureFixture[str], is_back: bool
+) -> None:
+    worker = Hanging()
+    await worker.answer("a")
+    worker.hang()
+    duty = Duty(
+        "late", 0.01, worker.keeping.tend, Event.UPKEEP_FAILED, last=worker.keeping.conclude
+    )
+    upkeep = Upkeep((duty,))
+    upkeep.start()
+    await worker.is_asked.wait()
+    assert worker.keeping.has("req_a"), "its turn is not let go meanwhile"
+    if is_back:
+        worker.is_back()
+    else:
+        worker.store.keep = worker._away
+    await upkeep.close()
+    assert not_kept(capsys.readouterr().err) == ([] if is_back else ["req_a"])
+    assert await worker.kept("a") == (["a"] if is_back else [])
+
+
+async def test_what_a_silent_database_does_not_take_at_the_end_is_said_to_be_lost(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    worker = Hanging()
+    for name in ("a", "b"):
+        await worker.answer(name)
+    worker.hang()
+    ending = asyncio.create_task(worker.keeping.conclude())
+    await worker.is_asked.wait()
+    ending.cancel()
+    await asyncio.wait([ending])
+    assert not_kept(capsys.readouterr().err) == ["req_a", "req_b"]
+
+
+async def test_what_the_database_refuses_is_said_to_be_lost_and_holds_up_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    worker = Waiting()
+    for name in ("a", "b"):
+        await worker.answer(name)
+    usual = worker._keep
+
+    async def refuses(answer: KeptAnswer, *more: Any) -> bool:
+        if answer.answer_id == "a":
+            raise RequestInvalid("this holds what no database keeps")
+        return bool(await usual(answer, *more))
+
+    worker.store.keep = refuses
+    with pytest.raises(RequestInvalid):
+        await worker.keeping.tend()
+    await worker.keeping.tend()
+    assert not_kept(capsys.readouterr().err) == ["req_a"]
+    assert await worker.kept("a", "b") == ["b"]
+    assert worker.keeping._waiting_bytes == 0
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_an_answer_that_was_deleted_while_it_waited_does_not_come_back(is_late: bool) -> None:
+    """Also where it is deleted in the moment in which it is written."""
+    worker = Waiting()
+    await worker.answer("a")
+    usual = worker._keep
+
+    async def keeps(*given: Any) -> bool:
+        assert is_late
+        assert worker.keeping.drop(PROJECT, "a")
+        return bool(await usual(*given))
+
+    if not is_late:
+        assert worker.keeping.drop(PROJECT, "a")
+    worker.store.keep = keeps
+    await worker.keeping.tend()
+    assert await worker.kept("a") == []
+    assert not worker.keeping.drop(PROJECT, "a")
+
+
+async def test_a_project_deletes_what_waits_to_be_kept(
+    client: openai.AsyncOpenAI, gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeping = gateway.plane._threads.keeping
+    usual = keeping._store.keep
+    monkeypatch.setattr(keeping._store, "keep", away(usual, 10**6, is_done=True))
+    made = await client.responses.create(model=CLAUDE_TARGET, input="Question")
+    await client.responses.delete(made.id)
+    monkeypatch.setattr(keeping._store, "keep", usual)
+    while keeping._waiting:
+        await asyncio.sleep(0.02)
+    with pytest.raises(openai.NotFoundError):
+        await client.responses.retrieve(made.id)
+
+
+async def test_a_turn_that_says_what_an_earlier_one_said_is_added_all_the_same() -> None:
+    """Where it is tried twice, what stands there from before is not taken for it."""
+    worker = Waiting()
+    worker.is_back()
+    talks: Any = worker.keeping._conversations
+    say = [msgspec.Raw(b'{"role":"user","content":"Again."}')]
+    reply = [msgspec.Raw(b'{"type":"message","role":"assistant","content":"Again."}')]
+    caller = Principal("key1", "mine", *PROJECT, labels=(), models=None, accounts=())
+    made = await talks.create(caller, [], {}, "S0")
+    for number in (1, 2):
+        name = f"req_{number}"
+        await talks.begin(name, PROJECT, made.conversation_id, takes=True)
+        usual = talks._store.write
+        talks._store.write = away(usual, 1, is_done=False)
+        turn = Turn(name, PROJECT, made.conversation_id, say, reply, "S0")
+        answer = KeptAnswer(name, PROJECT, "key1", "", "S0", 1, 2**60, b"[]", b'{"output":[]}')
+        await worker.keeping.keep(Finished(name, answer, keeps=False, turn=turn))
+        talks._store.write = usual
+        await worker.keeping.tend()
+        found = await talks.find(caller, made.conversation_id)
+        assert len(found.entries) == 2 * number
