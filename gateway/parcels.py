@@ -5,11 +5,12 @@ it was put in; the egress looks at every one of them again before a byte of the 
 """
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Literal, Protocol
 
 from msgspec import Struct
 
+from gateway.errors import UpstreamMalformed
 from gateway.ports import UpstreamCall
 from gateway.types import DialectName
 
@@ -24,6 +25,10 @@ _DIGITS_MAX = 9
 """Of a line's number; of thousands no number can be made, and whoever tries fails each time."""
 VendorState = Literal["under_way", "ended", "failed", "gone"]
 ResultKind = Literal["answered", "refused", "unsent"]
+
+
+class ResultsTooLong(UpstreamMalformed):
+    """More than results of that many lines are: it would be no shorter if it were read again."""
 
 
 class ParcelLine(Struct, frozen=True):
@@ -110,10 +115,13 @@ class ParcelService(Protocol):
         """How it stands; raises UpstreamFailed."""
         ...
 
-    def results(self, batch: VendorBatch, deadline_s: float) -> AsyncIterator[VendorResult]:
-        """Results in the vendor's order, perhaps twice.
+    def results(
+        self, batch: VendorBatch, lines: int, deadline_s: float
+    ) -> AsyncGenerator[VendorResult, None]:
+        """Results in the vendor's order, perhaps twice; `lines` are what it was handed.
 
         Raises:
+            ResultsTooLong: it goes on for longer than results of these can.
             UpstreamFailed: it is cut, or, once all is read, some of it could not be.
         """
         ...

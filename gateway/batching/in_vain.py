@@ -1,4 +1,7 @@
-"""What was asked of vendors in vain, by parcel: waiting for them to be ready does not count."""
+"""What was asked of vendors in vain, by parcel, and how long they took for it.
+
+Waiting for them to be ready does not count.
+"""
 
 from collections import Counter
 
@@ -8,6 +11,7 @@ class InVain:
 
     def __init__(self) -> None:
         self._times: Counter[tuple[str, str]] = Counter()
+        self._read_s: dict[str, float] = {}
 
     def is_enough(self, parcel_id: str, state: str, times: int) -> bool:
         """Count once more; whether it was in vain so often before, in this state."""
@@ -18,6 +22,14 @@ class InVain:
         """Once it did: what was in vain before says nothing any more."""
         self._times.pop((parcel_id, state), None)
 
+    def has_read(self, parcel_id: str, lasted_s: float = 0.0) -> float:
+        """For how many seconds its results were read, with these."""
+        read_s = self._read_s.get(parcel_id, 0.0) + lasted_s
+        if lasted_s:
+            self._read_s[parcel_id] = read_s
+        return read_s
+
     def forget(self, parcel_id: str) -> None:
         for key in [key for key in self._times if key[0] == parcel_id]:
             del self._times[key]
+        self._read_s.pop(parcel_id, None)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from gateway.batches import Batch
 from gateway.batching.forgetting import (
@@ -21,10 +21,10 @@ from gateway.batching.forgetting import (
     rest_s,
     tell_to_end,
 )
+from gateway.batching.parcel_results import ENDED_AT_ONCE, At, ParcelResults
 from gateway.batching.parked_lines import ParkedLines, Twice
 from gateway.batching.parked_reservations import ParkedReservations
 from gateway.batching.parking import Ticket
-from gateway.batching.remnants import Said
 from gateway.batching.steps import insisted
 from gateway.batching.unanswered import (
     LOST,
@@ -44,10 +44,8 @@ from gateway.parcels import (
     ParcelLine,
     ParcelService,
     VendorBatch,
-    VendorResult,
     custom_id_of,
     may_have_taken,
-    number_of,
 )
 from gateway.secrets.content_keys import ContentKey
 from gateway.store.batching.batches import BatchStore
@@ -57,34 +55,15 @@ from gateway.telemetry import Event, logger
 
 
 SUBMIT_S = 300.0
-RESULTS_S = 3600.0
 OVERDUE_S = 26 * 3600.0
 """A vendor that has not ended a batch by then is not waited for."""
 WAITS_MAX = 6
 """How often a parcel waits for a vendor that has no room before its lines go one by one."""
 RESENDS_MAX = 6
 """How often it is sent again that its vendor may have had and never showed."""
-READS_MAX = 3
 _MISSING: Final = "missing"
-ENDED_AT_ONCE = 20
-ENDED_BYTES_AT_ONCE = 16 * 1024 * 1024
-"""Of long answers fewer: all that end together are held."""
 SETTLING_S = 5.0
 """Until what an earlier process wrote into the log can be found in the database."""
-
-
-class _At(Struct, frozen=True):
-    """A parcel with all that its next step needs."""
-
-    row: ParcelRow
-    batch: Batch
-    key: ContentKey
-    service: ParcelService
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether its batch still waits for answers."""
-        return self.batch.state == "in_progress"
 
 
 class ParcelJourneys:
@@ -113,6 +92,7 @@ class ParcelJourneys:
         self._settled: set[str] = set()
         """Parcels whose half-ended lines can be told apart by now."""
         self._in_vain = forgetting.in_vain
+        self._results = ParcelResults(lines, self._in_vain, clock)
         self._log: Any = logger()
 
     async def advance(self, row: ParcelRow) -> None:
@@ -127,9 +107,9 @@ class ParcelJourneys:
             await self._give_back(row, batch, key, UNKNOWN if row.state == "new" else UNREAD)
             await self._forgetting.step(row, service)
         else:
-            await self._steps[row.state](self, _At(row, batch, key, service))
+            await self._steps[row.state](self, At(row, batch, key, service))
 
-    async def _submit(self, at: _At) -> None:
+    async def _submit(self, at: At) -> None:
         row = at.row
         if row.is_erased:
             # What was erased is not among its lines any more, and nothing of it was ever sent.
@@ -169,7 +149,7 @@ class ParcelJourneys:
             await self._sent(at, held, vendor_id)
 
     async def _sent(
-        self, at: _At, held: Sequence[tuple[ParkedLine, Ticket]], vendor_id: str
+        self, at: At, held: Sequence[tuple[ParkedLine, Ticket]], vendor_id: str
     ) -> None:
         """A vendor has it; also where this worker was stopped just before, and overtaken."""
         row, due_us = structs.replace(at.row, lines=len(held)), self._in_us(self._poll_s)
@@ -182,7 +162,7 @@ class ParcelJourneys:
         self._log.info(Event.BATCH_HANDED, batch=row.batch_id, count=row.lines)
 
     async def _sent_twice(
-        self, at: _At, held: Sequence[tuple[ParkedLine, Ticket]], vendor_id: str
+        self, at: At, held: Sequence[tuple[ParkedLine, Ticket]], vendor_id: str
     ) -> None:
         """Nobody else will ever know of it: each of these is done, and may be done again."""
         row, organisation, now_us = at.row, at.batch.project.organisation, self._clock.utc_us()
@@ -199,7 +179,7 @@ class ParcelJourneys:
             lambda: self._forgetting.sent_twice(row, organisation, vendor_id, cost_microusd)
         )
 
-    async def _refused(self, at: _At, error: UpstreamRefused) -> None:
+    async def _refused(self, at: At, error: UpstreamRefused) -> None:
         row, status = at.row, error.upstream_status
         if status in FULL_STATUSES and row.tries < WAITS_MAX:
             await self._again(row, state="new", after_s=error.retry_after_s)
@@ -210,7 +190,7 @@ class ParcelJourneys:
             await self._give_back(row, at.batch, at.key, error)
             await self._forgetting.drop(row, "unsent")
 
-    async def _find(self, at: _At) -> None:
+    async def _find(self, at: At) -> None:
         """Whether the vendor has a parcel whose sending was broken off."""
         row = at.row
         try:
@@ -237,7 +217,7 @@ class ParcelJourneys:
             await self._give_back(row, at.batch, at.key, UNTAKEN)
             await self._forgetting.drop(row, "unsent")
 
-    async def _look(self, at: _At) -> None:
+    async def _look(self, at: At) -> None:
         row = at.row
         try:
             batch = await at.service.look(row.vendor_id, ASK_S)
@@ -271,7 +251,7 @@ class ParcelJourneys:
         """
         return self._in_vain.is_enough(row.parcel_id, _MISSING, LOOKS_MIN)
 
-    async def _wait(self, at: _At) -> None:
+    async def _wait(self, at: At) -> None:
         """Ask again later; a batch that nobody wants any more is cancelled."""
         row = at.row
         is_unwanted = row.is_erased or not at.is_wanted
@@ -285,7 +265,7 @@ class ParcelJourneys:
         else:
             await self._again(row)
 
-    async def _collect(self, at: _At, batch: VendorBatch) -> None:
+    async def _collect(self, at: At, batch: VendorBatch) -> None:
         """Read results, each of them once; what is missing in the end goes its way alone."""
         row = at.row
         left = await self._store.numbers(row.parcel_id)
@@ -293,25 +273,11 @@ class ParcelJourneys:
             self._settled.add(row.parcel_id)
             await self._note(row, due_us=self._in_us(SETTLING_S))
             return
-        is_unread, held_bytes, files = False, 0, batch.named_files
-        group: dict[int, Said] = {}
-        try:
-            async for result in at.service.results(batch, RESULTS_S):
-                number = number_of(result.custom_id, row.parcel_id)
-                if left.pop(number, None) is None:
-                    continue
-                group[number] = _said(at, result)
-                held_bytes += len(result.body)
-                if len(group) >= ENDED_AT_ONCE or held_bytes >= ENDED_BYTES_AT_ONCE:
-                    ready, group, held_bytes = group, {}, 0
-                    await self._lines.end(at.batch, at.key, row, ready, files)
-        except UpstreamFailed:
-            is_unread = True
-        await self._lines.end(at.batch, at.key, row, group, files)
-        if left and not self._in_vain.is_enough(row.parcel_id, "reading", READS_MAX):
+        why = await self._results.read(at, batch, left)
+        if left and why is None:
             await self._again(row)
             return
-        await self._give_back(row, at.batch, at.key, UNREAD if is_unread else LOST)
+        await self._give_back(row, at.batch, at.key, why or LOST)
         self._in_vain.forget(row.parcel_id)
         await self._note(row, state="collected", tries=0, due_us=self._clock.utc_us())
         self._log.info(Event.BATCH_FETCHED, batch=row.batch_id, count=row.lines - len(left))
@@ -367,12 +333,6 @@ def _parcel_of(row: ParcelRow, held: Sequence[tuple[ParkedLine, Ticket]]) -> Par
         for line, ticket in held
     )
     return Parcel(name, row.made_us, lines)
-
-
-def _said(at: _At, result: VendorResult) -> Said:
-    if result.kind != "unsent":
-        return result
-    return LOST if at.is_wanted else UNWANTED
 
 
 def new_name() -> str:

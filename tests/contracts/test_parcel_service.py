@@ -30,6 +30,7 @@ from tests.upstreams import RecordingUpstream
 pytestmark = pytest.mark.anyio
 
 IN_S = 10.0
+LINES = 10
 KINDS: dict[str, DialectName] = {"openai": "openai_chat", "anthropic": "anthropic_messages"}
 
 
@@ -141,7 +142,7 @@ def parcel_of(stage: Stage, count: int = 3, name: str = "gwp-a", **more: Any) ->
 async def answers(stage: Stage, vendor_id: str) -> list[VendorResult]:
     batch = await stage.service.look(vendor_id, IN_S)
     assert batch.state == "ended"
-    return [each async for each in stage.service.results(batch, IN_S)]
+    return [each async for each in stage.service.results(batch, LINES, IN_S)]
 
 
 async def test_every_line_of_a_parcel_is_answered(stage: Stage) -> None:
@@ -253,7 +254,7 @@ async def test_a_refused_line_does_not_tell_its_caller_what_the_vendor_knows_us_
     vendor_id = await service.submit(Parcel("gwp-a", 0, lines), IN_S)
 
     batch = await service.look(vendor_id, IN_S)
-    found = [each async for each in service.results(batch, IN_S)]
+    found = [each async for each in service.results(batch, LINES, IN_S)]
     await egress.close()
 
     told = [each.body for each in found if each.kind == "refused"]
@@ -269,7 +270,7 @@ async def test_a_download_that_is_cut_is_no_end(stage: Stage) -> None:
     read: list[str] = []
 
     async def download() -> None:
-        async for each in stage.service.results(batch, IN_S):
+        async for each in stage.service.results(batch, LINES, IN_S):
             read.append(each.custom_id)  # noqa: PERF401 - it raises in the middle
 
     batch = await stage.service.look(vendor_id, IN_S)

@@ -1,6 +1,7 @@
 """Anthropic's message batches: requests go up in one body, results come back as lines."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -119,7 +120,8 @@ class AnthropicParcels:
             if sum(each.request_counts.values()) != count or is_old(each):
                 continue
             described = _described(each)
-            if described.state == "ended" and await self._holds(described, name, deadline_s):
+            is_over = described.state == "ended"
+            if is_over and await self._holds(described, name, count, deadline_s):
                 return described
             is_open = is_open or described.state == "under_way"
         if is_open:
@@ -130,10 +132,13 @@ class AnthropicParcels:
         raw = await self._post.get(f"{PATH}/{checked_id(vendor_id)}", deadline_s)
         return _described(read_wire(_BATCH, raw))
 
-    async def results(self, batch: VendorBatch, deadline_s: float) -> AsyncIterator[VendorResult]:
+    async def results(
+        self, batch: VendorBatch, lines: int, deadline_s: float
+    ) -> AsyncGenerator[VendorResult, None]:
         path = f"{PATH}/{batch.vendor_id}/results"
-        async for each in self._post.results(path, _result, deadline_s):
-            yield each
+        async with aclosing(self._post.results(path, _result, lines, deadline_s)) as found:
+            async for each in found:
+                yield each
 
     async def cancel(self, vendor_id: str, deadline_s: float) -> None:
         try:
@@ -145,14 +150,11 @@ class AnthropicParcels:
     async def tidy(self, batch: VendorBatch, deadline_s: float) -> None:
         await self._post.drop(f"{PATH}/{checked_id(batch.vendor_id)}", deadline_s)
 
-    async def _holds(self, batch: VendorBatch, name: str, deadline_s: float) -> bool:
+    async def _holds(self, batch: VendorBatch, name: str, lines: int, deadline_s: float) -> bool:
         """Whether the first of its results is a line of this parcel."""
-        lines = self.results(batch, deadline_s)
-        try:
-            async for each in lines:
+        async with aclosing(self.results(batch, lines, deadline_s)) as found:
+            async for each in found:
                 return number_of(each.custom_id, name) > 0
-        finally:
-            await lines.aclose()  # type: ignore[attr-defined]
         return False
 
 

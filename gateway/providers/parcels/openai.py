@@ -2,7 +2,8 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from gateway.errors import (
 from gateway.parcels import (
     Parcel,
     ResultKind,
+    ResultsTooLong,
     VendorBatch,
     VendorResult,
     VendorState,
@@ -140,15 +142,22 @@ class OpenAIParcels:
         raw = await self._post.get(f"/v1/batches/{checked_id(vendor_id)}", deadline_s)
         return _described(read_wire(_BATCH, raw))
 
-    async def results(self, batch: VendorBatch, deadline_s: float) -> AsyncIterator[VendorResult]:
+    async def results(
+        self, batch: VendorBatch, lines: int, deadline_s: float
+    ) -> AsyncGenerator[VendorResult, None]:
         failure: UpstreamFailed | None = None
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + deadline_s  # Of both files together.
         for file_id in batch.files:
             path = f"/v1/files/{file_id}/content"
+            one = self._post.results(path, _result, lines, due_s - loop.time())
             try:
-                async for each in self._post.results(path, _result, deadline_s):
-                    yield each
+                async with aclosing(one) as found:
+                    async for each in found:
+                        yield each
             except UpstreamFailed as error:
-                failure = error  # What the other file says holds all the same.
+                # What the other file says holds all the same.
+                failure = failure if isinstance(failure, ResultsTooLong) else error
         if failure is not None:
             raise failure
 

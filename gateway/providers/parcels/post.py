@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -11,15 +11,17 @@ from msgspec import Struct, structs
 
 from gateway.admission.answer_bounds import SHORT_BYTES_MAX, check_json, weighed
 from gateway.errors import UpstreamFailed, UpstreamMalformed, UpstreamRefused
-from gateway.parcels import VendorResult, json_lines
+from gateway.parcels import ResultsTooLong, VendorResult, json_lines
 from gateway.ports import UpstreamCall
 from gateway.providers.egress.client import Egress, Route
 from gateway.providers.egress.reply import EgressReply
 
 
 RESULT_BYTES_MAX = 1024 * 1024 * 1024
-"""Of a whole download; it is read line by line."""
+"""Of a whole download, and of one for few lines less; it is read line by line."""
 RESULT_LINE_BYTES_MAX = 16 * 1024 * 1024
+TIMES_TOLD = 2
+"""How often a vendor may say what became of a line; whoever says more will not come to an end."""
 LINES_AT_ONCE = 256
 """Short ones; then others have their turn."""
 ANSWER_BYTES_MAX = 2 * 1024 * 1024
@@ -109,24 +111,28 @@ class ParcelPost:
         raise UpstreamFailed("too much was made since to look for one of ours")
 
     async def results(
-        self, path: str, read: Callable[[bytes], VendorResult], deadline_s: float
-    ) -> AsyncIterator[VendorResult]:
+        self, path: str, read: Callable[[bytes], VendorResult], lines: int, deadline_s: float
+    ) -> AsyncGenerator[VendorResult, None]:
         """A download's lines, of which those that were refused may say what we are known by.
 
         A line that cannot be read is left out and costs no other; who misses it reads again.
 
         Raises:
+            ResultsTooLong: after what of it was not too much for so many `lines`.
             UpstreamFailed: also where it is cut, or, at its end, where lines were left out: whose
                 those were nobody knows, and their vendor may have answered them.
         """
         route = self._make_route(path, {})
-        reply = await self._egress.fetch(route, deadline_s, RESULT_BYTES_MAX)
+        bytes_max = min(RESULT_BYTES_MAX, (lines + 1) * RESULT_LINE_BYTES_MAX)
+        reply = await self._egress.fetch(route, deadline_s, bytes_max)
         try:
             if reply.status // 100 != 2:  # noqa: PLR2004
                 raise _refusal(reply)
             count = unread = 0
-            async for line in json_lines(reply.chunks(), RESULT_LINE_BYTES_MAX):
+            async for line in json_lines(_bounded(reply, bytes_max), RESULT_LINE_BYTES_MAX):
                 count += 1
+                if count > TIMES_TOLD * lines:
+                    raise ResultsTooLong("the upstream's batch service gave too many results")
                 if not count % LINES_AT_ONCE:
                     await asyncio.sleep(0)
                 result = await _result(read, line)
@@ -143,6 +149,17 @@ class ParcelPost:
                 raise UpstreamMalformed("the upstream's batch service gave what is no result")
         finally:
             await reply.close()
+
+
+async def _bounded(reply: EgressReply, bytes_max: int) -> AsyncIterator[bytes]:
+    """What arrives, as long as it is no more than this; raises ResultsTooLong."""
+    try:
+        async for piece in reply.chunks():
+            yield piece
+    except UpstreamMalformed as error:
+        if reply.body_bytes > bytes_max:
+            raise ResultsTooLong("the upstream's batch service answered without end") from error
+        raise
 
 
 async def _result(read: Callable[[bytes], VendorResult], line: bytes) -> VendorResult | None:

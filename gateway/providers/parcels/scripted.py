@@ -3,13 +3,20 @@
 It misbehaves as it is told to, in the ways in which real ones do.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 
 import msgspec
 from msgspec import Struct
 
 from gateway.errors import UpstreamRefused, UpstreamUnreachable
-from gateway.parcels import Parcel, ParcelLine, VendorBatch, VendorResult, number_of
+from gateway.parcels import (
+    Parcel,
+    ParcelLine,
+    ResultsTooLong,
+    VendorBatch,
+    VendorResult,
+    number_of,
+)
 from gateway.ports import UpstreamCall
 from gateway.providers.egress.client import check_clearance
 from gateway.types import DialectName
@@ -30,6 +37,8 @@ class ParcelFaults(Struct, frozen=True, kw_only=True):
     is_doubled: bool = False
     cut_after: int | None = None
     """The next download breaks off after so many results."""
+    too_long_after: int | None = None
+    """Each download is more than results can be after so many of them."""
     submit_status: int = 0
     """Parcels are refused with it."""
     made_status: int = 0
@@ -63,7 +72,7 @@ class ScriptedParcels:
         self.faults = ParcelFaults()
         self.taken: dict[str, _Taken] = {}
         self.forgotten: list[str] = []
-        self.cancels = 0
+        self.cancels = self.reads = 0
         self._jurisdiction = jurisdiction
         self._answer = answer
 
@@ -101,11 +110,16 @@ class ScriptedParcels:
         is_over = is_over and not self.faults.is_endless
         return VendorBatch(vendor_id, "ended" if is_over else "under_way")
 
-    async def results(self, batch: VendorBatch, deadline_s: float) -> AsyncIterator[VendorResult]:
-        del deadline_s
+    async def results(
+        self, batch: VendorBatch, lines: int, deadline_s: float
+    ) -> AsyncGenerator[VendorResult, None]:
+        del deadline_s, lines
+        self.reads += 1
         faults, taken = self.faults, self.taken[batch.vendor_id]
         found = [each for line in taken.parcel.lines for each in self._answers(taken, line)]
         for place, each in enumerate(reversed(found) if faults.is_reversed else found):
+            if place == faults.too_long_after:
+                raise ResultsTooLong("scripted")
             if place == faults.cut_after:
                 self.faults = msgspec.structs.replace(faults, cut_after=None)
                 raise UpstreamUnreachable("cut")

@@ -118,8 +118,10 @@ async def test_a_count_that_cannot_be_costs_no_more_than_was_set_aside(
     await damage(lot)
     results = lot.vendor.results
 
-    async def impossible(batch: VendorBatch, deadline_s: float) -> AsyncIterator[VendorResult]:
-        async for each in results(batch, deadline_s):
+    async def impossible(
+        batch: VendorBatch, lines: int, deadline_s: float
+    ) -> AsyncIterator[VendorResult]:
+        async for each in results(batch, lines, deadline_s):
             tree = msgspec.json.decode(each.body)
             tree["usage"]["prompt_tokens"] = 9 * 10**8
             yield msgspec.structs.replace(each, body=msgspec.json.encode(tree))

@@ -10,11 +10,11 @@ from sqlalchemy import delete, update
 from gateway.batching.forgetting import CANCELS_MAX, LOOKS_MIN, NEVER_ENDED, SLOWEST
 from gateway.batching.parcel_journeys import (
     OVERDUE_S,
-    READS_MAX,
     RESENDS_MAX,
     SUBMIT_S,
     WAITS_MAX,
 )
+from gateway.batching.parcel_results import READS_MAX
 from gateway.batching.parcel_runner import PARCELS_MAX
 from gateway.batching.parking import Remnant
 from gateway.errors import (

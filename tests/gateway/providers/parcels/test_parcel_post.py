@@ -10,7 +10,14 @@ import pytest
 
 from gateway.admission.answer_bounds import SHORT_BYTES_MAX, VALUES_MAX
 from gateway.errors import UpstreamMalformed, UpstreamRefused
-from gateway.parcels import Parcel, ParcelLine, ParcelService, VendorBatch, VendorResult
+from gateway.parcels import (
+    Parcel,
+    ParcelLine,
+    ParcelService,
+    ResultsTooLong,
+    VendorBatch,
+    VendorResult,
+)
 from gateway.providers.egress.client import Egress
 from gateway.providers.egress.endpoint import parse_endpoint
 from gateway.providers.parcels.anthropic import AnthropicParcels
@@ -24,6 +31,7 @@ pytestmark = pytest.mark.anyio
 
 PATH = "/told"
 WAIT_S = 10.0
+LINES = 10
 KEYS = b"{%b}" % b",".join(b'"%d":1' % at for at in range(VALUES_MAX + 1))
 
 
@@ -66,7 +74,12 @@ async def test_a_long_line_is_read_beside_the_loop_and_one_of_too_much_is_left_o
     long = b"x" * (SHORT_BYTES_MAX + 1)
     reader = Reader()
     async with posting(b"\n".join([b"first", KEYS, long, b"last"])) as post:
-        assert await told(post.results(PATH, reader, WAIT_S)) == ["first", "xxxxxxxx", "last", None]
+        assert await told(post.results(PATH, reader, LINES, WAIT_S)) == [
+            "first",
+            "xxxxxxxx",
+            "last",
+            None,
+        ]
 
     assert reader.read == [5, len(long), 4]
     here = threading.get_ident()
@@ -78,7 +91,7 @@ async def test_others_have_their_turns_between_very_many_lines() -> None:
     async with posting(b"short\n" * 10_000) as post:
 
         async def take() -> None:
-            async for _ in post.results(PATH, reader, WAIT_S):
+            async for _ in post.results(PATH, reader, 10_000, WAIT_S):
                 pass
 
         taking = asyncio.ensure_future(take())
@@ -89,6 +102,38 @@ async def test_others_have_their_turns_between_very_many_lines() -> None:
         await taking
     assert len(reader.read) == 10_000
     assert most <= LINES_AT_ONCE
+
+
+@pytest.mark.parametrize(
+    ("said", "first"),
+    [
+        (b"again\n" * 21, 20),
+        (b"short\n" * 5 + b"x" * 1000, 5),
+        (b"short\n" * 5 + b"\n" * 1000, 5),
+    ],
+)
+async def test_what_goes_on_for_longer_than_results_can_is_read_as_far_as_it_may_be(
+    said: bytes, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each line is told twice at most, and all of them have so many bytes together."""
+    monkeypatch.setattr("gateway.providers.parcels.post.RESULT_LINE_BYTES_MAX", 16)
+    reader = Reader()
+    async with posting(said) as post:
+        with pytest.raises(ResultsTooLong):
+            async for _ in post.results(PATH, reader, LINES, WAIT_S):
+                pass
+    assert len(reader.read) <= first
+
+
+@pytest.mark.parametrize("vendor", ["openai", "anthropic"])
+async def test_that_it_is_too_long_is_told_whatever_else_ails_the_vendor(vendor: str) -> None:
+    make, line_of = SERVICES[vendor]
+    batch = VendorBatch("b-1", "ended", ("f-1", "f-2"))
+    async with posting(b"\n".join([line_of(1)] * 3)) as post:
+        found = make(post).results(batch, 1, WAIT_S)
+        assert [(await anext(found)).custom_id for _ in range(2)] == ["p-1", "p-1"]
+        with pytest.raises(ResultsTooLong):
+            [each async for each in found]
 
 
 def openai_line(number: int, name: object = None) -> bytes:
@@ -127,10 +172,10 @@ async def test_a_line_that_is_no_result_costs_no_other_and_is_told_at_the_end(
     make, line_of = SERVICES[vendor]
     lines = [line_of(1), odd, line_of(2), odd]
     async with posting(b"\n".join(lines)) as post:
-        assert await told(make(post).results(ENDED, WAIT_S)) == ["p-1", "p-2", None]
+        assert await told(make(post).results(ENDED, LINES, WAIT_S)) == ["p-1", "p-2", None]
         both = VendorBatch("b-1", "ended", ("f-1", "f-2"))
         twice = ["p-1", "p-2"] * (2 if vendor == "openai" else 1)
-        assert await told(make(post).results(both, WAIT_S)) == [*twice, None]
+        assert await told(make(post).results(both, LINES, WAIT_S)) == [*twice, None]
 
 
 @pytest.mark.parametrize("vendor", SERVICES)
@@ -138,7 +183,7 @@ async def test_a_download_of_which_nothing_can_be_read_is_none(vendor: str) -> N
     """A page of something on the way says of no line that the vendor never had it."""
     make, _ = SERVICES[vendor]
     async with posting(b"\n".join(NO_RESULTS)) as post:
-        assert await told(make(post).results(ENDED, WAIT_S)) == [None]
+        assert await told(make(post).results(ENDED, LINES, WAIT_S)) == [None]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +201,7 @@ async def test_what_the_vendor_calls_a_call_is_kept_where_it_is_a_word(
     names = ["req_abc-1", None, 7, {"a": [1]}, "two words", "4991 1866 5246", "x" * 65, ""]
     lines = [line_of(number, name) for number, name in enumerate(names, 1)]
     async with posting(b"\n".join(lines)) as post:
-        found = [each async for each in make(post).results(ENDED, WAIT_S)]
+        found = [each async for each in make(post).results(ENDED, LINES, WAIT_S)]
     assert [each.custom_id for each in found] == [f"p-{at}" for at in range(1, len(names) + 1)]
     assert [each.upstream_ids for each in found] == [("req_abc-1",), *[()] * (len(names) - 1)]
 
