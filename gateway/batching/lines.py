@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.admission.bounds import check_values
 from gateway.batches import UNREADABLE, Batch, Line, LineEnd
+from gateway.batching.outages import Outages
 from gateway.batching.parking import Remnant, Ticket, resumed, ticket_of
 from gateway.batching.pipeline import BatchPipeline
 from gateway.clock import Clock
@@ -83,6 +84,7 @@ class LineJourneys:
         self._clock = clock
         self._dialects = dialects
         self._values_max = values_max
+        self._outages = Outages(clock)
 
     async def send(
         self,
@@ -90,14 +92,15 @@ class LineJourneys:
         line: Line,
         request_id: str,
         *,
-        may_park: bool = False,
+        is_first_try: bool = False,
         check_lease: Callable[[], None] | None = None,
     ) -> LineEnd | Later | Parked:
         """The answer or the error of one line, or that it has to wait.
 
-        `check_lease` raises where nothing may be sent for it any more.
+        Only at its first try it may be parked. `check_lease` raises where nothing may be sent for
+        it any more.
         """
-        dialect = self._dialects[batch.endpoint]
+        dialect, passage = self._dialects[batch.endpoint], None
 
         async def read_body() -> bytes:
             if line.is_damaged:
@@ -106,7 +109,7 @@ class LineJourneys:
             return line.body
 
         try:
-            until_us = batch.expires_us if may_park else 0
+            until_us = batch.expires_us if is_first_try else 0
             errand = Errand(
                 batch.batch_id, line.number, batch.key_id, until_us, check_lease=check_lease
             )
@@ -117,9 +120,30 @@ class LineJourneys:
                 return Parked(waiting, ticket_of(waiting, self._pipeline.dialect_of(waiting)))
             answer = await self._pipeline.complete(passage)
         except GatewrightError as error:
-            end = _errored(dialect, error, request_id)
-            return later_of(error, end) or end
+            later = later_of(error, end := _errored(dialect, error, request_id))
+            return self._weighed(batch, passage, error, later, is_first_try=is_first_try) or end
+        self._outages.went_well(batch.batch_id, _first_target(passage))
         return _succeeded(answer, request_id)
+
+    def _weighed(
+        self,
+        batch: Batch,
+        passage: Passage | None,
+        error: GatewrightError,
+        later: Later | None,
+        *,
+        is_first_try: bool,
+    ) -> Later | None:
+        """A failure that is its upstream's and not the line's leaves it as many tries as before."""
+        if passage is None:
+            return later
+        place = batch.batch_id, _first_target(passage)
+        if later is None and isinstance(error, UpstreamRefused):
+            self._outages.went_well(*place)
+        elif later is not None and not later.is_full:
+            is_out = self._outages.is_out(*place, is_first_try=is_first_try)
+            return structs.replace(later, is_full=is_out)
+        return later
 
     def resume(
         self,
@@ -226,6 +250,10 @@ def errand_of(
 def _errored(dialect: Dialect, error: GatewrightError, request_id: str) -> LineEnd:
     status, body = dialect.encode_error(error, request_id)
     return LineEnd("errored", status, request_id, body)
+
+
+def _first_target(passage: Passage) -> str:
+    return passage.ruling.plan.candidates[0].target.name
 
 
 def _succeeded(answer: WholeAnswer, request_id: str) -> LineEnd:

@@ -245,7 +245,7 @@ class BatchRunner:
             claim.batch,
             claim.line,
             request_id,
-            may_park=not claim.failures,
+            is_first_try=not claim.failures,
             check_lease=partial(self._check_lease, claim),
         )
         if isinstance(outcome, Parked):

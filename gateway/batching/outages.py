@@ -1,0 +1,49 @@
+"""Which upstreams fail line after line: that is their doing, and costs the lines no try."""
+
+from typing import Final
+
+from msgspec import Struct
+
+from gateway.clock import Clock
+
+
+IN_A_ROW: Final = 5
+"""Lines that fail at their first try, and none answered between them."""
+PATIENCE_S: Final = 3600.0
+"""Lines that nobody can answer end for all that: their batch may hold nothing else."""
+
+_KEPT_S: Final = 2 * 86_400.0
+"""Longer than a batch takes."""
+
+
+class _Row(Struct):
+    since_s: float
+    lines: int = 0
+
+
+class Outages:
+    """Of one process, by batch and target; whoever begins anew sees it again."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._rows: dict[tuple[str, str], _Row] = {}
+
+    def is_out(self, batch_id: str, target: str, *, is_first_try: bool) -> bool:
+        """Whether a line that has failed there waits for the upstream, as often as it has to.
+
+        A line that fails again says nothing of the others: those that nobody can answer are tried
+        again when the rest of their batch is through, one after the other.
+        """
+        now_s = self._clock.monotonic_s()
+        row = self._rows.get((batch_id, target)) or self._begun(batch_id, target, now_s)
+        row.lines += is_first_try
+        return row.lines >= IN_A_ROW and now_s - row.since_s < PATIENCE_S
+
+    def went_well(self, batch_id: str, target: str) -> None:
+        """The upstream has answered, be it that the line is wrong."""
+        self._rows.pop((batch_id, target), None)
+
+    def _begun(self, batch_id: str, target: str, now_s: float) -> _Row:
+        kept = {at: row for at, row in self._rows.items() if now_s - row.since_s < _KEPT_S}
+        self._rows = kept | {(batch_id, target): (row := _Row(now_s))}
+        return row
