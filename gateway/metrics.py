@@ -210,10 +210,10 @@ class Metrics:
         (family,) = self.in_flight.collect()
         return round(sum(sample.value for sample in family.samples))
 
-    def waiting_lines(self, by_state: Mapping[str, int], oldest_s: float) -> None:
+    def waiting_lines(self, waiting: int, running: int, oldest_s: float) -> None:
         """Lines of batches that have not ended, and how long the oldest batch of them is there."""
-        for state in ("waiting", "running"):
-            self._batch_lines.labels(state).set(by_state.get(state, 0))
+        self._batch_lines.labels("waiting").set(waiting)
+        self._batch_lines.labels("running").set(running)
         self._batch_oldest.set(oldest_s)
 
     def background_answers(self, count: Callable[[str], int]) -> None:

@@ -20,6 +20,7 @@ from gateway.batching.chores import BatchChores
 from gateway.batching.lines import FAILURES_MAX, Later, LineJourneys, Parked
 from gateway.batching.parked_lines import ParkedLines
 from gateway.batching.steps import AGAIN_S, Steps, check_until, given_up, insisted
+from gateway.batching.waiting_lines import WaitingLines
 from gateway.clock import SECOND_US, Clock
 from gateway.dispatch.attempts import TAKEN_OVER
 from gateway.errors import AuditUnavailable, NotReady, Unauthenticated
@@ -70,6 +71,7 @@ class BatchRunner:
         share: Share,
     ) -> None:
         self._batches, self._turns, self._lines = stores.batches, stores.turns, stores.lines
+        self._waiting = WaitingLines(stores.lines, clock)
         self._parked = parked
         self._journeys = journeys
         self._do = chores
@@ -119,9 +121,10 @@ class BatchRunner:
         self._kept_until_us = kept_until_us
         await self._turns.keep_tending(self._holder)
         await self._lines.free_lapsed()
-        waiting = await self._lines.waiting()
+        waiting = await self._waiting.look()
         self._metrics.waiting_lines(
-            waiting.by_state,
+            waiting.waiting,
+            waiting.running,
             (self._clock.utc_us() - waiting.oldest_us) / SECOND_US if waiting.oldest_us else 0.0,
         )
 

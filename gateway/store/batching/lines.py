@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Update, and_, func, select, update
+from sqlalchemy import ColumnElement, Update, and_, exists, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.batches import ACTIVE, Batch, EndedLine, Line, LineCounts, LineEnd, LineState
@@ -38,12 +38,13 @@ class Claim(Struct, frozen=True):
     """When it is free for others, unless it is kept."""
 
 
-class Waiting(Struct, frozen=True):
-    """What is still to be sent, in all batches together."""
+class Unsent(Struct, frozen=True):
+    """A batch that is not over, as far as it can be told without counting what waits in it."""
 
-    by_state: Mapping[str, int]
-    oldest_us: int
-    """When the oldest batch with a waiting line was made; 0 where none waits."""
+    batch_id: str
+    created_us: int
+    has_waiting: bool
+    running: int
 
 
 class LineStore:
@@ -293,20 +294,26 @@ class LineStore:
                 group.append(number)
             yield group[0], group[-1]
 
-    async def waiting(self) -> Waiting:
-        """What is still to be sent, in all batches that are not over."""
-        is_active = batches.c.state.in_(ACTIVE)
-        joined = batch_lines.c.batch_id == batches.c.id
-        counted = (
-            select(batch_lines.c.state, func.count(), func.min(batches.c.created_us))
-            .join(batches, joined)
-            .where(is_active, batch_lines.c.state.in_(("waiting", "running", "parked")))
-            .group_by(batch_lines.c.state)
+    async def unsent(self) -> list[Unsent]:
+        """Batches that are not over; of their lines only those are counted that run."""
+        mine, state = batch_lines.c.batch_id == batches.c.id, batch_lines.c.state
+        running = select(func.count()).where(mine, state == "running").scalar_subquery()
+        query = select(
+            *(batches.c.id, batches.c.created_us),
+            exists().where(mine, state == "waiting"),
+            running,
+        ).where(batches.c.state.in_(ACTIVE))
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        return [Unsent(name, made_us, bool(waits), runs) for name, made_us, waits, runs in rows]
+
+    async def count_waiting(self, batch_id: str) -> int:
+        """Lines of one batch that wait; each of them is read in an index."""
+        query = select(func.count()).where(
+            batch_lines.c.batch_id == batch_id, batch_lines.c.state == "waiting"
         )
         async with self._database.reading() as connection:
-            rows = (await connection.execute(counted)).all()
-        oldest_us = next((since_us for state, _, since_us in rows if state == "waiting"), 0)
-        return Waiting({state: count for state, count, _ in rows}, oldest_us)
+            return (await connection.execute(query)).scalar_one()
 
     async def _free(self, *which: ColumnElement[bool]) -> int:
         freed = update(batch_lines).where(*_running(), *which).values(state="waiting", holder="")

@@ -9,6 +9,7 @@ from msgspec import structs
 from sqlalchemy import event, update
 
 from gateway.batches import Line, LineEnd
+from gateway.batching.waiting_lines import Waiting, WaitingLines
 from gateway.secrets.content_keys import ContentKey
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
@@ -126,15 +127,39 @@ async def test_an_end_that_does_not_open_is_told_as_damage_and_hides_no_other(
 
 async def test_the_oldest_is_the_one_that_still_waits_to_be_sent(scene: Scene) -> None:
     """Lines of an older batch that are all under way keep nobody waiting."""
-    made_us = scene.clock.utc_us()
-    waiting = await scene.lines.waiting()
-    assert (waiting.by_state, waiting.oldest_us) == ({"running": 2, "waiting": 3}, made_us)
+    made_us, waiting = scene.clock.utc_us(), WaitingLines(scene.lines, scene.clock)
+    assert await waiting.look() == Waiting(3, 2, made_us)
     await scene.claim("w0.1")
+    assert await waiting.look() == Waiting(0, 5, 0)
     scene.clock.now_us += 7
     other = await scene.worker.batch()
     await scene.worker.check(other)
-    waiting = await scene.lines.waiting()
-    assert (waiting.by_state, waiting.oldest_us) == ({"running": 5, "waiting": 5}, made_us + 7)
+    assert await waiting.look() == Waiting(5, 5, made_us + 7)
+
+
+async def test_a_long_batch_is_counted_as_rarely_as_that_takes_and_others_at_each_look(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.batching.waiting_lines.COUNTED_PER_S", 1)
+    clock, counted = scene.clock, list[str]()
+    waiting, count = WaitingLines(scene.lines, clock), scene.lines.count_waiting
+
+    async def counting(batch_id: str) -> int:
+        counted.append(batch_id)
+        return await count(batch_id)
+
+    monkeypatch.setattr(scene.lines, "count_waiting", counting)
+    assert (await waiting.look()).waiting == 3
+    (claim,) = await scene.lines.claim(scene.batch, scene.key, "w0.1", 1)
+    clock.now_us += 2_000_000
+    assert await waiting.look() == Waiting(3, 3, 1_000_000)
+    clock.now_us += 1_000_000
+    assert await waiting.look() == Waiting(2, 3, 1_000_000)
+    await scene.claim("w0.1")
+    assert (await waiting.look()).waiting == 0, "one that nothing waits in is not counted at all"
+    assert await scene.lines.put_back(claim, 0)
+    assert (await waiting.look()).waiting == 1
+    assert counted == [scene.batch.batch_id] * 3
 
 
 @pytest.mark.parametrize(
