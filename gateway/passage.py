@@ -47,6 +47,8 @@ class Errand(Struct, frozen=True):
     """Raises where another worker may write its outcome by now; None where this one is alone."""
     check_lease: Callable[[], None] | None = None
     """Raises where the line may be another worker's by now: nothing is sent for it then."""
+    tell_answered: Callable[[], None] | None = None
+    """Told once nothing more is sent for it: from then on it is short, and paid."""
     book: Callable[[int], Awaitable[None]] | None = None
     """Books what it costs where nothing could be set aside for it: a ledger's memory may be lost
     between that and the outcome, and nothing would tell that it was paid. Raises NotReady."""

@@ -94,11 +94,11 @@ class LineJourneys:
         *,
         is_first_try: bool = False,
         check_lease: Callable[[], None] | None = None,
+        tell_answered: Callable[[], None] | None = None,
     ) -> LineEnd | Later | Parked:
         """The answer or the error of one line, or that it has to wait.
 
-        Only at its first try it may be parked. `check_lease` raises where nothing may be sent for
-        it any more.
+        Only at its first try it may be parked. `check_lease` and `tell_answered` are its errand's.
         """
         dialect, passage = self._dialects[batch.endpoint], None
 
@@ -111,7 +111,9 @@ class LineJourneys:
         try:
             until_us = batch.expires_us if is_first_try else 0
             errand = Errand(
-                batch.batch_id, line.number, batch.key_id, until_us, check_lease=check_lease
+                *(batch.batch_id, line.number, batch.key_id, until_us),
+                check_lease=check_lease,
+                tell_answered=tell_answered,
             )
             arrival = self._arrival(batch, errand, request_id, self._clock.utc_us())
             passage = await self._pipeline.intake.let_through(arrival, read_body)

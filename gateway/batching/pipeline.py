@@ -58,7 +58,15 @@ class BatchPipeline(Pipeline):
         errand = passage.arrival.errand
         attempts = AttemptLog()
         attempts.check_lease = errand.check_lease if errand is not None else None
-        return await self._end(passage, attempts, lambda: self._answers.complete(passage, attempts))
+
+        async def answer() -> Answered:
+            try:
+                return await self._answers.complete(passage, attempts)
+            finally:
+                if errand is not None and errand.tell_answered is not None:
+                    errand.tell_answered()
+
+        return await self._end(passage, attempts, answer)
 
     async def deliver(
         self, passage: Passage, dialect: DialectName, result: VendorResult

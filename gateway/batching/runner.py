@@ -89,6 +89,8 @@ class BatchRunner:
         """Of the lines that are being sent."""
         self._parking: list[Claim] = []
         """Of those, what is about to wait for a vendor: it finds out by itself that it is lost."""
+        self._ending: list[Claim] = []
+        """Of those, what its upstream has answered."""
         self._kept_until_us = 0
         self._known: dict[str, tuple[Batch, ContentKey]] = {}
         self._recovering: set[str] = set()
@@ -129,8 +131,16 @@ class BatchRunner:
         )
 
     async def close(self) -> None:
-        """Break off what is under way; whoever comes next sends it again."""
-        await asyncio.gather(self._sending.cancel(), self._chores.cancel())
+        """Break off what is under way; whoever comes next sends it again.
+
+        But what is answered is paid, and on record or about to be.
+        """
+        ending = [
+            name
+            for name, claim in self._claims.items()
+            if any(each is claim for each in self._ending)
+        ]
+        await asyncio.gather(self._sending.cancel(ending), self._chores.cancel())
         await given_up(self._leave())
 
     async def _leave(self) -> None:
@@ -250,6 +260,7 @@ class BatchRunner:
             request_id,
             is_first_try=not claim.failures,
             check_lease=partial(self._check_lease, claim),
+            tell_answered=partial(self._ending.append, claim),
         )
         if isinstance(outcome, Parked):
             self._widen(claim.batch.batch_id)
@@ -359,6 +370,7 @@ class BatchRunner:
         """Forget what is done; a line at which something crashed gets one more chance."""
         for name, has_crashed in self._sending.reap():
             claim = self._claims.pop(name)
+            self._ending = [each for each in self._ending if each is not claim]
             if has_crashed and name not in self._recovering:
                 self._recovering.add(self._begin_sending(claim, self._after_crash(claim)))
             self._recovering.discard(name)

@@ -4,7 +4,7 @@ Whoever waits for the next thing to do is woken when a step is done.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -91,9 +91,15 @@ class Steps:
         if name in self._tasks:
             self._tasks[name].cancel(why)
 
-    async def cancel(self) -> None:
-        """Break all of it off."""
-        for task in self._tasks.values():
+    async def cancel(self, ending: Collection[str] = ()) -> None:
+        """Break all of it off; what is `ending` is left a moment for that."""
+        spared = [task for name, task in self._tasks.items() if name in ending]
+        for name, task in self._tasks.items():
+            if name not in ending:
+                task.cancel()
+        if spared:
+            await asyncio.wait(spared, timeout=LEAVE_S)
+        for task in spared:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 

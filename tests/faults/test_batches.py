@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from openai.types import Batch
 from sqlalchemy import select
 
 from gateway.batching.runner import BatchRunner
+from gateway.batching.steps import Steps
 from gateway.configuration.reading import load_settings
 from gateway.errors import NotReady
 from gateway.store.batching.files import kept_file_parts, kept_files
@@ -114,6 +115,42 @@ async def test_a_worker_that_stops_leaves_its_lines_to_be_sent_again(
         records = [each for each in await gateway.records() if each.stage == "outcome"]
     lines = Counter(each.detail["line"] for each in records)
     assert sorted(lines.values()) == [*[1] * 4, *[2] * 8]
+
+
+async def test_a_worker_that_stops_ends_the_lines_whose_answers_it_has(
+    tmp_path: Path,
+    database_url: str,
+    own_upstreams: Upstreams,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are paid and on record: sent again, they would be paid a second time."""
+    whole, stops = LineStore.end, asyncio.Event()
+
+    async def end(self: LineStore, claim: Any, key: Any, ending: Any) -> bool:
+        while not stops.is_set():
+            await asyncio.sleep(0.01)
+        return await whole(self, claim, key, ending)
+
+    async def close(self: Steps, ending: Collection[str] = ()) -> None:
+        asyncio.get_running_loop().call_later(0.05, stops.set)
+        await cancel(self, ending)
+
+    cancel = Steps.cancel
+    monkeypatch.setattr(LineStore, "end", end)
+    monkeypatch.setattr(Steps, "cancel", close)
+    async with RunningGateway(tmp_path, database_url, own_upstreams, more=UNHURRIED) as gateway:
+        key = await gateway.issue_key()
+        async with speaking(gateway.url, key) as client:
+            batch = await make(client, marked(12))
+            while len([each for each in await gateway.records() if each.status == "ok"]) < 8:
+                await asyncio.sleep(0.01)
+    async with (
+        RunningGateway(tmp_path, database_url, own_upstreams, more=UNHURRIED) as gateway,
+        speaking(gateway.url, key) as client,
+    ):
+        batch = await ended(client, await client.batches.retrieve(batch.id))
+        assert len(await all_results(client, batch)) == 12
+    assert set(asked(own_upstreams).values()) == {1}
 
 
 @pytest.mark.postgres
