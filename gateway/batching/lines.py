@@ -58,6 +58,8 @@ class Later(Struct, frozen=True):
     """Whether nothing is wrong with it: it waits, as often as it has to."""
     end: LineEnd
     """What it ends with where it is not to be tried again."""
+    is_alone: bool = False
+    """Whether other lines of its batch go on meanwhile: they are answered elsewhere."""
 
 
 class Parked(Struct, frozen=True):
@@ -144,7 +146,8 @@ class LineJourneys:
             self._outages.went_well(*place)
         elif later is not None and not later.is_full:
             is_out = self._outages.is_out(*place, is_first_try=is_first_try)
-            return structs.replace(later, is_full=is_out)
+            is_alone = is_out and not self._outages.is_all_out(batch.batch_id)
+            return structs.replace(later, is_full=is_out, is_alone=is_alone)
         return later
 
     def resume(

@@ -12,6 +12,8 @@ IN_A_ROW: Final = 5
 PATIENCE_S: Final = 3600.0
 """Lines that nobody can answer end for all that: their batch may hold nothing else."""
 
+WELL_S: Final = 5.0
+"""So long other lines of a batch go on that were answered elsewhere."""
 _KEPT_S: Final = 2 * 86_400.0
 """Longer than a batch takes."""
 
@@ -27,6 +29,8 @@ class Outages:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._rows: dict[tuple[str, str], _Row] = {}
+        self._well_s: dict[str, float] = {}
+        """When a line of a batch was last answered, of those with such a row."""
 
     def is_out(self, batch_id: str, target: str, *, is_first_try: bool) -> bool:
         """Whether a line that has failed there waits for the upstream, as often as it has to.
@@ -42,8 +46,17 @@ class Outages:
     def went_well(self, batch_id: str, target: str) -> None:
         """The upstream has answered, be it that the line is wrong."""
         self._rows.pop((batch_id, target), None)
+        if any(batch_id == mine for mine, _ in self._rows):
+            self._well_s[batch_id] = self._clock.monotonic_s()
+
+    def is_all_out(self, batch_id: str) -> bool:
+        """Whether nothing else of a batch is answered, so that it had better rest."""
+        well_s = self._well_s.get(batch_id)
+        return well_s is None or self._clock.monotonic_s() - well_s >= WELL_S
 
     def _begun(self, batch_id: str, target: str, now_s: float) -> _Row:
         kept = {at: row for at, row in self._rows.items() if now_s - row.since_s < _KEPT_S}
         self._rows = kept | {(batch_id, target): (row := _Row(now_s))}
+        batches = {batch for batch, _ in self._rows}
+        self._well_s = {name: at_s for name, at_s in self._well_s.items() if name in batches}
         return row

@@ -325,6 +325,10 @@ class BatchRunner:
             due_us = self._in_us(FAILED_REST_S * failures)
             await insisted(lambda: self._lines.put_back(claim, due_us, failures=failures))
             return
+        if later.is_alone:
+            due_us = self._in_us(REST_S_MAX)
+            await insisted(lambda: self._lines.put_back(claim, due_us, failures=failures))
+            return
         self._widths[batch_id] = max(1.0, self._widths.get(batch_id, self._slots) / 2)
         stalls = await insisted(lambda: self._lines.stalls(batch_id))
         rest_s = min(2.0 ** min(stalls, STALLS_COUNTED), REST_S_MAX)

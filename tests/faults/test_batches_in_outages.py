@@ -1,15 +1,18 @@
 """An upstream that answers nobody for a while costs a batch time, and not its lines."""
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
 
-from tests.conformance.test_batches import ended, make
+from gateway.store.batching.lines import LineStore
+from tests.conformance.test_batches import ended, line, make
 from tests.faults.test_batches import UNHURRIED, all_results, asked, marked, speaking
-from tests.running_gateway import RunningGateway, Upstreams
+from tests.running_gateway import GPT_TARGET, RunningGateway, Upstreams
 from tests.upstreams import Answer, RecordedRequest
 
 
@@ -68,3 +71,37 @@ async def test_lines_that_it_always_fails_at_end_after_three_tries_behind_the_ot
     assert failed == {f"q-{at}" for at in range(9, 60, 10)}
     calls = asked(own_upstreams)
     assert Counter(calls.values()) == {1: 54, 3: 6}
+
+
+async def test_lines_that_are_answered_elsewhere_do_not_wait_for_those_that_are_not(
+    client: openai.AsyncOpenAI,
+    own_upstreams: Upstreams,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    put_back, rests = LineStore.put_back, list[bool]()
+
+    async def puts_back(
+        self: LineStore, claim: Any, due_us: int, *, rests_until_us: int = 0, **more: Any
+    ) -> bool:
+        rests.append(rests_until_us > 0)
+        return await put_back(self, claim, due_us, rests_until_us=rests_until_us, **more)
+
+    monkeypatch.setattr(LineStore, "put_back", puts_back)
+    monkeypatch.setattr("gateway.batching.runner.REST_S_MAX", 60.0)
+    own_upstreams.openai.answer(Answer(status=500))
+    elsewhere = [line(f"o-{at}", model=GPT_TARGET) for at in range(40)]
+    batch = await make(
+        client, [each for two in zip(marked(40), elsewhere, strict=True) for each in two]
+    )
+    completed = 0
+    while completed < 40:
+        counts = (await client.batches.retrieve(batch.id)).request_counts
+        assert counts is not None
+        assert counts.failed == 0
+        completed = counts.completed
+        await asyncio.sleep(0.02)
+    await client.batches.cancel(batch.id)
+
+    # Those that fail before the first is answered that would tell may rest.
+    assert len(rests) > 20
+    assert rests.count(True) <= 8

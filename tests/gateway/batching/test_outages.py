@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.batching import outages
-from gateway.batching.outages import IN_A_ROW, PATIENCE_S, Outages
+from gateway.batching.outages import IN_A_ROW, PATIENCE_S, WELL_S, Outages
 from gateway.clock import StoppedClock
 
 
@@ -53,8 +53,23 @@ def test_a_batch_of_nothing_else_ends_in_the_end(seen: Outages, clock: StoppedCl
     assert [fails(seen) for _ in range(IN_A_ROW)][-1]
 
 
+def test_a_batch_rests_where_nothing_of_it_is_answered_elsewhere(
+    seen: Outages, clock: StoppedClock
+) -> None:
+    seen.went_well("b", "other")
+    assert seen.is_all_out("b"), "that was before"
+    fails(seen)
+    for _ in range(2):
+        seen.went_well("b", "other")
+        assert not seen.is_all_out("b")
+        clock.advance(WELL_S)
+        assert seen.is_all_out("b")
+    assert seen.is_all_out("another")
+
+
 def test_what_nobody_asks_for_any_more_is_forgotten(seen: Outages, clock: StoppedClock) -> None:
     fails(seen)
+    seen.went_well("b", "other")
     clock.advance(outages._KEPT_S)
     fails(seen, batch="new")
-    assert list(seen._rows) == [("new", "t")]
+    assert (list(seen._rows), seen._well_s) == ([("new", "t")], {})
