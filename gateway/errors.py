@@ -206,6 +206,8 @@ class Exhausted(GatewrightError):
 class BudgetExhausted(Exhausted):
     code = "insufficient_quota"
     retryable = False
+    is_held: bool = False
+    """Whether it is not spent: all that stands in the way is what is set aside for others."""
 
 
 class Unavailable(GatewrightError):

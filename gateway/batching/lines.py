@@ -305,6 +305,9 @@ def later_of(error: GatewrightError, end: LineEnd) -> Later | None:
     An unknown key waits a moment: this worker may not have heard of it yet, and if it was revoked
     the batch is stopped by what the database says.
     """
+    if isinstance(error, BudgetExhausted) and error.is_held:
+        # As soon as others of its batch are paid, most of what was set aside for them is back.
+        return Later(None, is_full=True, end=end)
     if isinstance(error, BudgetExhausted | NoTargetConfigured):
         return None
     if isinstance(error, Exhausted | Unavailable | PoolBusy | Unauthenticated | UpstreamUnpaid):

@@ -249,12 +249,15 @@ def level_of(account: str) -> str:
     return _LEVELS.get(account.partition(":")[0], "account")
 
 
-def exhausted(gone: Iterable[tuple[Limit, int]], amount_microusd: int) -> BudgetExhausted:
+def exhausted(
+    gone: Iterable[tuple[Limit, int]], amount_microusd: int, *, is_held: bool
+) -> BudgetExhausted:
     """What a caller is told for whom there is no room.
 
     Args:
         gone: limits that have none, each with a moment of its present window.
         amount_microusd: what was to be set aside.
+        is_held: see `BudgetExhausted`.
     """
     ends = [(limit, now_us, _fits_us(limit, amount_microusd, now_us)) for limit, now_us in gone]
     limit, now_us, end_us = max(ends, key=lambda end: end[2])
@@ -266,7 +269,9 @@ def exhausted(gone: Iterable[tuple[Limit, int]], amount_microusd: int) -> Budget
         wait_s = float(math.ceil((end_us - now_us) / SECOND_US))
         until = datetime.fromtimestamp(end_us // SECOND_US, ZoneInfo(limit.time_zone))
         said = f"{said} There is more from {until:%Y-%m-%d} on ({limit.time_zone})."
-    return BudgetExhausted(f"{said} A platform administrator can raise it.", retry_after_s=wait_s)
+    error = BudgetExhausted(f"{said} A platform administrator can raise it.", retry_after_s=wait_s)
+    error.is_held = is_held
+    return error
 
 
 def _fits_us(limit: Limit, amount_microusd: int, now_us: int) -> int:
@@ -310,9 +315,11 @@ class MemoryLedger:
             return await self.reserve(accounts, amount_microusd, lease_s, admitted_us)
         if admitted_us is not None:
             pots = [pot for pot in pots if self._begun_us(pot, now_us) <= admitted_us]
-        gone = [pot.limit for pot in pots if 0 < amount_microusd > pot.free]
+        gone = [pot for pot in pots if 0 < amount_microusd > pot.free]
         if gone:
-            raise exhausted([(limit, now_us) for limit in gone], amount_microusd)
+            is_held = all(pot.amount - pot.spent >= amount_microusd for pot in gone)
+            places = [(pot.limit, now_us) for pot in gone]
+            raise exhausted(places, amount_microusd, is_held=is_held)
         return self._book.open(pots, accounts, amount_microusd, now_us, lease_s)
 
     def settle(self, reservation: Reservation, cost_microusd: int) -> Settlement:

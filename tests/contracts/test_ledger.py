@@ -152,6 +152,21 @@ async def test_a_refusal_says_when_there_is_room_again_on_every_level(
     assert not this_month.value.retryable
 
 
+async def test_a_refusal_says_whether_it_is_spent_or_only_held(make_ledger: MakeLedger) -> None:
+    ledger = await make_ledger(Limit("org:acme", 100), Limit("key:abc", 1_000))
+    first = await ledger.reserve(PATH, 60)
+    for amount_microusd, is_held in ((41, True), (100, True), (101, False)):
+        with pytest.raises(BudgetExhausted) as caught:
+            await ledger.reserve(PATH, amount_microusd)
+        assert caught.value.is_held is is_held
+    ledger.settle(first, 60)
+    await ledger.reserve(PATH, 10)
+    for amount_microusd, is_held in ((40, True), (41, False)):
+        with pytest.raises(BudgetExhausted) as caught:
+            await ledger.reserve(PATH, amount_microusd)
+        assert caught.value.is_held is is_held
+
+
 async def test_settling_gives_back_what_was_not_spent(make_ledger: MakeLedger) -> None:
     ledger = await make_ledger(Limit("org:acme", 100))
     reservation = await ledger.reserve(PATH, 100)

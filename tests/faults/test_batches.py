@@ -296,6 +296,37 @@ async def test_a_budget_that_is_used_up_fails_the_lines_it_cannot_pay(
     assert codes == {"insufficient_quota"}
 
 
+async def test_a_line_waits_for_money_that_is_only_set_aside_for_others(
+    tmp_path: Path,
+    database_url: str,
+    own_upstreams: Upstreams,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The worst price of five fits at once; all together cost a thousandth of the limit."""
+    monkeypatch.setattr("gateway.batching.runner.REST_S_MAX", 0.05)
+    held = asyncio.Event()
+    own_upstreams.anthropic.answer(Answer(hold=held))
+    asks = [
+        line(f"q-{at}", model="claude-opus-5-5", max_tokens=4_000, messages=ONE) for at in range(20)
+    ]
+    async with RunningGateway(tmp_path, database_url, own_upstreams, more=UNHURRIED) as gateway:
+        key = await gateway.issue_key()
+        await gateway.limit("org:acme", 500_000)
+        async with speaking(gateway.url, key) as client:
+            batch = await make(client, asks)
+            while not any(each.status == "refused" for each in await gateway.records()):
+                await asyncio.sleep(0.01)
+            assert len(own_upstreams.anthropic.calls) >= 5
+            held.set()
+            batch = await ended(client, batch)
+            found = await all_results(client, batch)
+        records = [each for each in await gateway.records() if each.stage == "outcome"]
+
+    assert {wire["response"]["status_code"] for wire in found.values()} == {200}
+    assert sum(each.cost_microusd for each in records) < 5_000
+    assert {each.error for each in records} == {"", "insufficient_quota"}
+
+
 ONE = [{"role": "user", "content": "Good morning"}]
 
 

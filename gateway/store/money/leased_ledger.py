@@ -254,9 +254,9 @@ class LeasedLedger:
             is_late = pauses == 0 or self._clock.monotonic_s() > deadline_s
             if gone := [each for each in dry if is_late or each.reachable < amount]:
                 now_us = self._clock.utc_us()
-                raise exhausted(
-                    [(each.limit, max(now_us, each.left_of_us)) for each in gone], amount
-                )
+                places = [(each.limit, max(now_us, each.left_of_us)) for each in gone]
+                is_held = all(each.unspent >= amount for each in gone)
+                raise exhausted(places, amount, is_held=is_held)
             if dry:
                 pauses -= 1
                 await asyncio.sleep(self._pause_s)

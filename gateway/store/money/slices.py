@@ -302,6 +302,11 @@ class HeldSlice(Pot):
         return self.left + self.free + self.elsewhere
 
     @property
+    def unspent(self) -> int:
+        """What there would be of it with nothing set aside, by what others told last."""
+        return self.reachable + self.reserved
+
+    @property
     def has_news(self) -> bool:
         return self.is_unsure or self.is_stale or self.spent != self.booked
 

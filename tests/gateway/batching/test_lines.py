@@ -49,6 +49,12 @@ def test_what_is_full_or_not_ready_costs_a_line_nothing_but_time(error: Gatewrig
     assert later.after_s == error.retry_after_s
 
 
+def test_what_only_others_hold_is_waited_for() -> None:
+    error = BudgetExhausted("w", retry_after_s=86_400.0)
+    error.is_held = True
+    assert later_of(error, END) == Later(None, is_full=True, end=END)
+
+
 @pytest.mark.parametrize(
     "error", [UpstreamMalformed("w"), UpstreamTimeout("w"), refused(500), refused(401)]
 )
