@@ -16,8 +16,9 @@ from classifiers.pii.disguises import SIBLINGS
 from classifiers.pii.findings import Finding
 from classifiers.pii.html_tables import open_row
 from classifiers.pii.labels import DataClass, data_class_of
+from classifiers.pii.media import apart_from_media
 from classifiers.pii.normalise import normalise
-from classifiers.pii.scanner import Scanner
+from classifiers.pii.scanner import Scanner, in_files
 from classifiers.pii.tagger import never
 from classifiers.units import SEAM, Unit
 
@@ -77,7 +78,8 @@ def _in_chunks(text: str, scanner: Scanner, expired: Callable[[], bool]) -> Scan
     """Scan a long text in pieces that overlap: nothing is lost at a cut, and time can be told.
 
     A private key is longer than the overlap: one that is open at a cut is read again from its head.
-    The headings of a table that goes on are read again before its next rows.
+    The headings of a table that goes on are read again before its next rows. A picture is known as
+    one by its end, which is seldom in the piece that it begins in.
     """
     found: list[Finding] = []
     complete = True
@@ -106,7 +108,7 @@ def _in_chunks(text: str, scanner: Scanner, expired: Callable[[], bool]) -> Scan
             start, length = last.start, KEY_CHUNK_LENGTH
         else:
             start, length = end - overlap, CHUNK_LENGTH
-    return Scan(tuple(found), complete)
+    return Scan(tuple(apart_from_media(text, found, in_files)), complete)
 
 
 def _heading(piece: str) -> str:

@@ -17,6 +17,7 @@ from classifiers.pii.detect import warm as warm_rules
 from classifiers.pii.everyday import named_part
 from classifiers.pii.findings import Finding, without_overlaps
 from classifiers.pii.follow_up import followed, lines_of
+from classifiers.pii.media import apart_from_media
 from classifiers.pii.normalise import readable
 from classifiers.pii.normalise import warm as warm_tables
 from classifiers.pii.own_forms import without_own_forms
@@ -81,6 +82,7 @@ class Scanner:
         found = patterns
         if tagged:
             found = followed(text, without_own_forms(text, merged(patterns, tagged)))
+        found = apart_from_media(text, found, in_files)
         if self._soft:
             found = with_soft(found, text)
         return Scan(tuple(found), seen.complete and not late, late)
@@ -132,6 +134,11 @@ class Scanner:
 
 
 PATTERNS_ONLY: Final = Scanner(None)
+
+
+def in_files(text: str) -> list[Finding]:
+    """What patterns find in the text of a picture, a font or another file."""
+    return without_overlaps(look(text).findings)
 
 
 def merged(patterns: list[Finding], tagged: list[Finding]) -> list[Finding]:
