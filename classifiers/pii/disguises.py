@@ -11,7 +11,7 @@ from typing import Final
 import re2
 from msgspec import Struct
 
-from classifiers.pii import bases, boxed, columns, encodings, html_tables, rotated, torn
+from classifiers.pii import bases, boxed, broken, columns, encodings, html_tables, rotated, torn
 from classifiers.pii.called import called, is_called
 from classifiers.pii.decoded import Change, Decoded
 from classifiers.pii.findings import Finding
@@ -34,8 +34,9 @@ SIBLINGS: Final = "siblings"
 CALLED: Final = "called"
 CELLS: Final = "cells"
 SIGNS: Final = "signs"
+BROKEN: Final = "broken"
 _READ_INSIDE: Final = frozenset(
-    {SCATTERED, BOXED, MARKUP, SPELLED, BARS, COLUMNS, SIBLINGS, CALLED, CELLS, SIGNS}
+    {SCATTERED, BOXED, MARKUP, SPELLED, BARS, COLUMNS, SIBLINGS, CALLED, CELLS, SIGNS, BROKEN}
 )
 
 
@@ -262,6 +263,7 @@ DISGUISES: Final = (
     Disguise(CELLS, html_tables.TRIGGER, html_tables.in_html, on_ascii=True),
     Disguise(SCATTERED, TRIGGER, scattered, on_ascii=True, needs_digits=True, least=0.5),
     Disguise(BOXED, boxed.TRIGGER, boxed.boxed, on_ascii=True, least=0.5),
+    Disguise(BROKEN, broken.TRIGGER, broken.broken, on_ascii=True, needs_digits=True, least=0.5),
     Disguise(SIBLINGS, torn.TRIGGER, torn.siblings, on_ascii=True, needs_digits=True, least=0.5),
     Disguise(
         "at-dot",
