@@ -23,6 +23,7 @@ _WORDS: Final = (
     r"|\bdob|geburtsdatum|a(?:adh|dh)aa?r|national[ _\-]?id|tax[ _\-]?(?:payer[ _\-]?)?id|\bcpf\b"
     r"|\bpesel\b|\bbsn\b|\bnif\b|\bdni\b|account[ _\-]?n|account\b|\bacct|konto"
     r"|medical[ _\-]?record|\bmrn\b|patient[ _\-]?(?:id|n)|driv(?:er|ing)[ _'s\-]{0,4}licen[cs]e"
+    r"|\bpin\b|\bpuk\b|\bcv[vc]2?\b|\botp\b|passcode|(?:door|gate|alarm|access)[ _\-]?code"
     r"|api[ _\-]?key|credit[ _\-]?card|card[ _\-]?n"
 )
 """What a heading may say that makes something of a value that nothing else proves."""

@@ -23,6 +23,7 @@ from classifiers.pii.normalise import View, normalise
 from classifiers.pii.own_forms import without_own_forms
 from classifiers.pii.passwords import PASSWORDS
 from classifiers.pii.patterns import PATTERNS
+from classifiers.pii.pins import PINS
 from classifiers.pii.readings import readings
 from classifiers.pii.rules import Rule
 from classifiers.pii.secrets import PRIVATE_KEY_HEAD, SECRETS
@@ -40,7 +41,6 @@ _KEY_LENGTH = 16_384
 _WORD_LENGTH = 12
 _GLUED_SCORE = 0.8
 _LONG_RUN = 13
-_LETTERS = ascii_letters
 _WORD_CHARS = frozenset(ascii_letters + digits)
 
 _RULES: tuple[Rule, ...] = (*PATTERNS, *SECRETS, *PASSWORDS)
@@ -59,7 +59,7 @@ def _trigger(source: Source) -> str:
 
 # Triggers that count characters of a run have many states: they are kept apart.
 _COUNTS = re.compile(r"\]\{(?:[7-9]|[1-9][0-9])")
-_WITH_DIGITS: tuple[Source, ...] = (_NUMBERS, *(d for d in DISGUISES if d.needs_digits))
+_WITH_DIGITS: tuple[Source, ...] = (_NUMBERS, *PINS, *(d for d in DISGUISES if d.needs_digits))
 _IN_TOKENS: tuple[Source, ...] = tuple(d for d in DISGUISES if d.needs_token)
 _ANYWHERE: tuple[Source, ...] = (_KEYS, *_RULES, *(d for d in DISGUISES if d.is_anywhere))
 _IN_RUNS = tuple(source for source in _ANYWHERE if _COUNTS.search(_trigger(source)))
@@ -224,7 +224,7 @@ def _reader(rule: Rule) -> re.Pattern[str] | None:
 
 def warm() -> None:
     """Build every rule now."""
-    for rule in _RULES:
+    for rule in (*_RULES, *PINS):
         _compiled(rule)
         _reader(rule)
 
@@ -340,7 +340,7 @@ def _glue_before(plain: str, start: int, *, is_long: bool) -> _Glue:
     if not start or plain[start - 1] not in _WORD_CHARS or plain[start] in "+(":
         return _Glue.FREE
     piece = plain[max(0, start - _WORD_LENGTH) : start]
-    letters = piece[len(piece.rstrip(_LETTERS)) :]
+    letters = piece[len(piece.rstrip(ascii_letters)) :]
     return _word_or_torn(letters, piece[: -len(letters)][-1:], is_long=is_long)
 
 
@@ -351,7 +351,7 @@ def _glue_after(plain: str, end: int, *, is_long: bool) -> _Glue:
     if plain[end] in "xX" and plain[end + 1 : end + 2].isdigit():
         return _Glue.FREE
     piece = plain[end : end + _WORD_LENGTH]
-    letters = piece[: len(piece) - len(piece.lstrip(_LETTERS))]
+    letters = piece[: len(piece) - len(piece.lstrip(ascii_letters))]
     return _word_or_torn(letters, piece[len(letters) :][:1], is_long=is_long)
 
 

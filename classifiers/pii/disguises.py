@@ -18,6 +18,7 @@ from classifiers.pii.findings import Finding
 from classifiers.pii.gate import options
 from classifiers.pii.number_signs import apart, stands_at_a_number
 from classifiers.pii.patterns import UPI_HANDLES
+from classifiers.pii.pins_elsewhere import called_pins, is_called_pin
 from classifiers.pii.scattered import TRIGGER, scattered
 from classifiers.pii.spoken import SPOKEN_TRIGGER, says_digits, spelled_digits, spelled_out
 
@@ -35,8 +36,9 @@ CALLED: Final = "called"
 CELLS: Final = "cells"
 SIGNS: Final = "signs"
 BROKEN: Final = "broken"
+PIN: Final = "pin"
 _READ_INSIDE: Final = frozenset(
-    {SCATTERED, BOXED, MARKUP, SPELLED, BARS, COLUMNS, SIBLINGS, CALLED, CELLS, SIGNS, BROKEN}
+    {SCATTERED, BOXED, MARKUP, SPELLED, BARS, COLUMNS, SIBLINGS, CALLED, CELLS, SIGNS, BROKEN, PIN}
 )
 
 
@@ -252,6 +254,7 @@ DISGUISES: Final = (
     # The ASCII view of a text has no NUL.
     Disguise(TAGS, r"\x00", _tags, hides_words=True, occurs=_has_tags),
     Disguise(CALLED, r"\x00", called, occurs=is_called),
+    Disguise(PIN, r"\x00", called_pins, occurs=is_called_pin),
     Disguise(SIGNS, r"\x00", apart, occurs=stands_at_a_number),
     Disguise(
         MARKUP,
