@@ -45,7 +45,7 @@ _OCCURS = re2.compile(
     "|".join([word for words in _WORDS.values() for word in words]).encode(), options()
 )
 _IS: Final = r"(?:は|が|是|为|為|는|은|이|가|है|हैं|هي|هو|است|הוא|היא|είναι|คือ|ist|is|[—–→-])"
-_OPENED: Final = r"[\"'`*「『“«\[]{0,3}"
+_OPENED: Final = r"(?:(?:```|~~~)\w{0,12}\s?\n\s{0,8})?[\"'`*「『“«\[]{0,3}"
 _TOLD = (
     re.compile(rf"[\"'`*)\]）」]{{0,3}}\s?(?:{_IS}|[:：=＝])?\s{{0,3}}{_OPENED}"),
     re.compile(rf"[^\n:：=＝]{{1,24}}[:：=＝]\s{{0,3}}{_OPENED}"),

@@ -10,22 +10,26 @@ from classifiers.pii.secrets import is_placeholder, is_template
 
 _NAMED = (
     r"(?:pass(?:word|wd|phrase|code)|pwd|kennwort|passwort|\bpw|mot de passe|contrase[n?]a"
-    r"|\bhas[l?]o|\bsenha|\bheslo|wachtwoord|losenord|adgangskode|salasana|\bjelszo|\bgeslo|\blozinka"
+    r"|\bhas[l?]o|\bsenha|\bheslo|wachtwoord|losenord|adgangskode|salasana|\bjelszo|\bgeslo"
+    r"|\blozinka"
     r"|\bparola|\bsifre|mat khau|kata sandi"
     r"|\b(?:db|user|root|admin|smtp|mail|mysql|ftp|ldap|ssh|login)[_\-]?pass\b)"
 )
 """What a password is called in Latin script, of which the plain letters are read; others are in
 `called`."""
 _INSIDE = (
-    r"(?:[\[{]\s{0,24}(?:[\"'](?:values?|text|plain_?text|plain|clear_?text|current|new|old|secret|raw"
+    r"(?:[\[{]\s{0,24}(?:[\"'](?:values?|text|plain_?text|plain|clear_?text|current|new|old"
+    r"|secret|raw"
     r"|string_?value|string|content|data|s)[\"']\s?:\s{0,3})?)?"
 )
 """What stands between a name and its value where the value is a list, or an object, in JSON."""
 _BESIDE = r"(?:[\"'],\s{0,24}[\"']values?[\"']\s?:\s{0,3})"
 """The same where the name is a value itself, as in `{"name": "password", "value": …}`."""
 _WHOSE = (
-    r"(?:[ \t](?:du|de|del|des?|della|do|da|das?|dos?|pour|para|per|fur|von|vom|zum|der|die|dem|den"
-    r"|van|voor|het|for|of|to|do|dla|nuev[oa]|nouveau|neues?|new|nuova|nova|provis\w{1,8}|tempor\w{1,8})"
+    r"(?:[ \t](?:du|de|del|des?|della|do|da|das?|dos?|pour|para|per|fur|von|vom|zum|der|die|dem"
+    r"|den"
+    r"|van|voor|het|for|of|to|do|dla|nuev[oa]|nouveau|neues?|new|nuova|nova|provis\w{1,8}"
+    r"|tempor\w{1,8})"
     r"(?:[ \t][^\s:=]{1,16}){0,3}"
     r"(?:\s?[:=]|[ \t](?:is|was|ist|war|lautet|est|es|era|e|to|sera)[ \t]))"
 )
@@ -37,6 +41,10 @@ _SAYS = re.compile(
     re.IGNORECASE,
 )
 """What is said of a password, and nobody takes for one: "secret!" and "Right!!" are some."""
+_OF_FILES = re.compile(r"\.[A-Za-z]{2,5}\Z")
+_LABEL = rf"(?:^|\n)[^\n\x1f]{{0,60}}{_NAMED}[^\n`\x1f]{{0,40}}\n(?:[ \t>]{{0,8}}\n){{0,2}}"
+"""A line that names a password, and what may stand between it and the next one that has words."""
+_ALONE = r"([^\s\"'`\x1f,;<>|]{6,64})"
 _GAP = r"[\s\"',]{1,4}"
 """What parts the words of a command, also where they are a list."""
 
@@ -54,6 +62,21 @@ def password_value(text: str) -> bool:
         any(char in "!@#$%^&*~+?" for char in text),
     )
     return len(text) >= 6 and sum(kinds) >= 2 and (kinds[2] or kinds[3]) and len(set(text)) > 4
+
+
+def told_password(text: str) -> bool:
+    """A password that stands alone where words, commands and names of files do as well."""
+    if not password_value(text) or "/" in text or text.startswith(("#", "-", "$", "{", "%")):
+        return False
+    if _OF_FILES.search(text) is not None:
+        return False
+    kinds = (
+        any(map(str.islower, text)),
+        any(map(str.isupper, text)),
+        any(map(str.isdigit, text)),
+        any(char in "!@#$%^&*~+?=" for char in text.rstrip("!?.")),
+    )
+    return sum(kinds) > 2 or (text.isalnum() and len(text) >= 8 and sum(map(str.isdigit, text)) > 1)
 
 
 def url_password(text: str) -> bool:
@@ -118,6 +141,52 @@ PASSWORDS: tuple[Rule, ...] = (
         0.8,
         password_value,
         gate=r"(?i)\b(?:identified|mysql|mysqldump|mysqladmin|mariadb|curl)[\s\"',]",
+    ),
+    Rule(
+        "PASSWORD",
+        "link",
+        rf"(?i)\[[^\[\]\n]{{0,60}}{_NAMED}[\w .\-]{{0,24}}(?:[:=]| is| was| ist| est"
+        rf"| es)[ \t]{{0,2}}"
+        r"([^\s\"'`\]<>]{6,64})\]\(",
+        0.8,
+        password_value,
+        gate=rf"(?i)\[[^\[\]\n]*{_NAMED}[^\[\]\n]*\]\(",
+    ),
+    Rule(
+        "PASSWORD",
+        "linked",
+        rf"(?i){_NAMED}[\w .\-]{{0,24}}(?:[:=]| is| was| ist| est"
+        rf"| es)[ \t*_]{{0,4}}\[([^\s\[\]]{{6,64}})\]\(",
+        0.8,
+        told_password,
+        gate=rf"(?i){_NAMED}[^\[\n]*\[[^\s\[\]]*\]\(",
+    ),
+    Rule(
+        "PASSWORD",
+        "link-target",
+        rf"(?i)\[[^\[\]\n]{{0,40}}{_NAMED}[^\[\]\n]{{0,16}}\]\(<?([^\s()<>/]{{6,64}})>?\)",
+        0.7,
+        told_password,
+        gate=rf"(?i)\[[^\[\]\n]*{_NAMED}[^\[\]\n]*\]\(",
+    ),
+    Rule(
+        "PASSWORD",
+        "fence",
+        rf"(?i){_LABEL}[ \t>]{{0,8}}(?:```|~~~)[\w\-]{{0,12}}[ \t]?\n[ \t>]{{0,8}}{_ALONE}[ \t]?\n"
+        r"[ \t>]{0,8}(?:```|~~~)",
+        0.8,
+        told_password,
+        gate=rf"(?i){_NAMED}[^\n`]*\n[ \t>\n]*(?:```|~~~)",
+    ),
+    Rule(
+        "PASSWORD",
+        "next-line",
+        rf"(?i)(?:^|\n)[ \t>#*_+\-]{{0,8}}(?:[\w\-]{{1,16}} ){{0,3}}{_NAMED}"
+        r"(?:(?: [\w\-]{1,16}){0,3}[ \t]?[*_]{0,2}:|(?: (?:is|ist|est|es|e))?[ \t]?)[*_#]{0,4}"
+        r"[ \t]?\n(?:[ \t>]{0,8}\n){0,2}[ \t>*+\-]{0,8}`{0,3}" + _ALONE + r"`{0,3}[ \t]?(?:\n|$)",
+        0.7,
+        told_password,
+        gate=rf"(?i){_NAMED}[\w \-]*[:*_# \t]*\n[ \t>\n*+\-]*`*[^\s`]",
     ),
     Rule(
         "PASSWORD",
