@@ -79,6 +79,8 @@ def _apart(value: str) -> str:
     return rf"(?:^|[^A-Za-z0-9])({value})(?:[^A-Za-z0-9]|$)"
 
 
+# In Korean, Chinese and Japanese, too.
+_OF_ORDERS = ("order", "invoice", "ticket", "receipt", "batch", "build", "version", "no.", "lot")
 # A blank inside a value is followed by a digit or two letters and a digit, never by a word.
 _REST = r"(?:[\-./]?[A-Z0-9]| [A-Z]{0,2}[0-9])"
 _VALUE = rf"[A-Z]{{0,6}}[ _\-]?[0-9]{_REST}{{3,19}}"
@@ -280,6 +282,63 @@ PATTERNS: tuple[Rule, ...] = (
         r"\b[0-9]{3}\.[0-9]{3}\.[0-9]{3}-[0-9]{2}\b",
         0.9,
         _compact(validators.cpf),
+    ),
+    Rule(
+        "NATIONAL_ID",
+        "chinese",
+        _apart(r"[1-9][0-9]{5}[ \-]?(?:18|19|20)[0-9]{2}[01][0-9][0-3][0-9][ \-]?[0-9]{3}[0-9Xx]"),
+        0.9,
+        _compact(validators.chinese_id),
+    ),
+    Rule(
+        "NATIONAL_ID",
+        "korean",
+        _apart(r"[0-9]{2}[01][0-9][0-3][0-9] ?[\-] ?[1-8][0-9]{6}"),
+        0.75,
+        _compact(validators.korean_id),
+        veto=_OF_ORDERS,
+    ),
+    Rule(
+        "NATIONAL_ID",
+        "korean-called",
+        _apart(r"[0-9]{2}[01][0-9][0-3][0-9](?: ?[\-] ?| )?[1-8][0-9]{6}"),
+        0.8,
+        _compact(validators.korean_id_shape),
+        context=("\uc8fc\ubbfc", "\uc678\uad6d\uc778\ub4f1\ub85d", "rrn", "resident reg", "jumin"),
+        needs_context=True,
+    ),
+    Rule(
+        "NATIONAL_ID",
+        "my-number",
+        _apart(r"[0-9]{4}[ \-]?[0-9]{4}[ \-]?[0-9]{4}"),
+        0.8,
+        _compact(validators.my_number),
+        context=(
+            *(
+                "\u30de\u30a4\u30ca\u30f3\u30d0\u30fc",
+                "\u500b\u4eba\u756a\u53f7",
+                "my number",
+                "mynumber",
+            ),
+            *("my_number", "kojin bang", "individual number"),
+        ),
+        needs_context=True,
+    ),
+    Rule(
+        "NATIONAL_ID",
+        "hong-kong",
+        r"(?:^|[^A-Za-z0-9])([A-Z]{1,2}[0-9]{6} ?\([0-9A]\))",
+        0.75,
+        _compact(validators.hong_kong_id),
+    ),
+    Rule(
+        "NATIONAL_ID",
+        "hong-kong-called",
+        _apart(r"(?i:[A-Z]{1,2}[0-9]{6}[0-9A])"),
+        0.8,
+        _compact(validators.hong_kong_id),
+        context=("hkid", "hong kong id", "\u8eab\u4efd", "identity card"),
+        needs_context=True,
     ),
     Rule(
         "BANK_ACCOUNT",

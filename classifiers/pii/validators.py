@@ -10,6 +10,7 @@ import binascii
 import hashlib
 import ipaddress
 from collections import Counter
+from datetime import date
 from math import log2
 
 import msgspec
@@ -168,6 +169,72 @@ def cpf(digits: str) -> bool:
         if total * 10 % 11 % 10 != int(digits[size]):
             return False
     return True
+
+
+def chinese_id(text: str) -> bool:
+    """A resident's number: a province, a day of birth, and ISO 7064 mod 11-2."""
+    upper = text.upper()
+    if len(upper) != 18 or not _digits(upper[:17]) or upper[:2] not in _PROVINCES:
+        return False
+    total = sum(int(digit) * pow(2, 17 - at, 11) for at, digit in enumerate(upper[:17]))
+    return _is_day(upper[6:14]) and "10X98765432"[total % 11] == upper[17]
+
+
+_PROVINCES = frozenset(
+    """
+    11 12 13 14 15 21 22 23 31 32 33 34 35 36 37 41 42 43 44 45 46 50 51 52 53 54 61 62 63 64 65 71
+    81 82 83
+    """.split()  # noqa: SIM905 - a list literal would fill a screen.
+)
+
+
+def _is_day(digits: str) -> bool:
+    try:
+        return 1880 <= date(int(digits[:4]), int(digits[4:6]), int(digits[6:])).year <= 2100
+    except ValueError:
+        return False
+
+
+def my_number(digits: str) -> bool:
+    """Japan's number of a person: weights 2 to 7 from the right, check digit 11 - (sum mod 11)."""
+    if len(digits) != 12 or not _digits(digits) or len({*digits}) < 3:
+        return False
+    weights = (6, 5, 4, 3, 2, 7, 6, 5, 4, 3, 2)
+    rest = sum(w * int(d) for w, d in zip(weights, digits[:11], strict=True)) % 11
+    return int(digits[11]) == (0 if rest < 2 else 11 - rest)
+
+
+def korean_id(digits: str) -> bool:
+    """A resident's number: a day of birth, and its check digit, which those since 2020 lack."""
+    if not korean_id_shape(digits):
+        return False
+    if digits[6] in "3478" and digits[:6] >= "201005":
+        return True
+    weights = (2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4, 5)
+    total = sum(w * int(d) for w, d in zip(weights, digits[:12], strict=True))
+    wanted = 11 if digits[6] in "1234" else 13  # Of foreigners' it is moved by two.
+    return (wanted - total % 11) % 10 == int(digits[12])
+
+
+def korean_id_shape(digits: str) -> bool:
+    """The same by its day and the digit for century and sex."""
+    if len(digits) != 13 or not _digits(digits) or digits[6] not in "12345678":
+        return False
+    return _is_day(("19" if digits[6] in "1256" else "20") + digits[:6])
+
+
+def hong_kong_id(text: str) -> bool:
+    """One or two letters, six digits and a check digit, 10 of which is an A."""
+    body = text.upper().rjust(9)
+    if len(text) not in {8, 9} or not _digits(body[2:8]) or body[8] not in "0123456789A":
+        return False
+    values = [36 if char == " " else int(char, 36) for char in body]
+    return sum(v * w for v, w in zip(values, range(9, 0, -1), strict=True)) % 11 == 0
+
+
+def national_id(text: str) -> bool:
+    """A number of a person of some nation whose numbers have a check digit."""
+    return any(proves(text) for proves in (cpf, chinese_id, my_number, korean_id, hong_kong_id))
 
 
 def iban(text: str) -> bool:

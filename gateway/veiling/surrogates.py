@@ -98,7 +98,7 @@ CHECKED: Final[dict[str, Callable[[str], bool]]] = {
     "IN_GSTIN": validators.gstin,
     "IN_PAN": validators.pan,
     "CRYPTO_WALLET": validators.bitcoin,
-    "NATIONAL_ID": validators.cpf,
+    "NATIONAL_ID": validators.national_id,
     "PASSPORT": validators.machine_readable,
 }
 """By label, what tells an identifier that somebody may have from one that nobody can."""
