@@ -17,6 +17,7 @@ from classifiers.pii.detect import warm as warm_rules
 from classifiers.pii.everyday import named_part
 from classifiers.pii.findings import Finding, without_overlaps
 from classifiers.pii.follow_up import followed, lines_of
+from classifiers.pii.honorifics import named
 from classifiers.pii.media import apart_from_media
 from classifiers.pii.normalise import readable
 from classifiers.pii.normalise import warm as warm_tables
@@ -79,6 +80,7 @@ class Scanner:
             except OutOfTimeError:
                 late = True
         patterns = without_overlaps(seen.findings)
+        tagged = with_named(text, tagged)
         found = patterns
         if tagged:
             found = followed(text, without_own_forms(text, merged(patterns, tagged)))
@@ -134,6 +136,15 @@ class Scanner:
 
 
 PATTERNS_ONLY: Final = Scanner(None)
+
+
+def with_named(text: str, tagged: list[Finding]) -> list[Finding]:
+    """What the tagger found, and persons with a title or a label in place of what it took there."""
+    persons = without_overlaps(list(named(text)))
+    if not persons:
+        return tagged
+    kept = [f for f in tagged if not any(f.start < p.end and p.start < f.end for p in persons)]
+    return [*kept, *persons]
 
 
 def in_files(text: str) -> list[Finding]:

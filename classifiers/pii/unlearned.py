@@ -7,6 +7,8 @@ without blanks, any row of letters looks like a name to it.
 import re
 from typing import Final
 
+from classifiers.pii.honorifics import is_nobody
+
 
 _LETTER: Final = re.compile(
     "[\u0590-\u08ff\u0e00-\u0fff\u10a0-\u1cff\u2e80-\ud7ff\uf900-\ufaff\ufb1d-\ufdff\ufe70-\ufefc"
@@ -63,6 +65,8 @@ def speaks_for_unlearned(text: str, label: str, start: int, end: int) -> bool:
         if not is_unlearned(said):
             return True
         if len(said) > _LONGEST_NAME and _WITHOUT_BLANKS.search(said) is not None:
+            return False
+        if is_nobody(said):
             return False
         introduced = _INTRODUCES.search(before + said) is not None
         return introduced or _ADDRESSES.search(said + after) is not None
