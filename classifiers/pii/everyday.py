@@ -15,6 +15,16 @@ _ENGLISH_BODIES = """
 orchestra university hospital township museum stadium airport festival tournament championship
 committee ministry parliament government hurricane dynasty republic cathedral
 """
+# The same in French, Spanish, Italian and Polish, with what stands beside them.
+_OTHER_BODIES = """
+mairie préfecture tribunal instance ministère conseil régional départemental clinique comptabilité
+juridique technique ayuntamiento consejería juzgado junta directiva dirección financiero
+financiera sanidad urgencias plaza estación comisaría consiglio comunale comitato ministero
+tribunale ordinario camera commercio agenzia entrate regolatore stazione centrale direzione
+didattica questura assessorato rada miejska rynek główny główna sąd okręgowy rejonowy urząd
+skarbowy gminny ministerstwo zdrowia dyrektor finansowy dworzec centralny dworca centralnego
+zarząd spółki zgromadzenie
+"""
 # They also stand in front of surnames.
 _BEFORE_SURNAMES = """
 a al da das de del della den der di do dos du e el i la le ten van von y zu zum
@@ -46,7 +56,7 @@ welcher welches wer unser unsere unserer ihren euer jeder jede jedes vier fünf 
 zehn stunden minuten wochen tage tagen monate euro prozentpunkte angebot auftrag ergebnis ergebnisse
 protokoll abnahme umsatz quartal einzelpreis gesamt gesamtpreis mehrwertsteuer kosten gebühr
 position teilnehmer tagesordnung aufgabe aufgaben fehler abschnitt kapitel absatz gleis raum etage
-rampe
+rampe kostenstelle buchungskreis sachkonto bestellnummer artikelnummer auftragsnummer
 """
 _FRENCH = """
 le la les de du un une et en à dans est que qui par pour au aux sur il elle ne pas se ce cette son
@@ -264,7 +274,7 @@ OF_OTHER_LANGUAGES: Final = (
     but are plus final president in or her dat hat bad not all list fall main star
     """.split()  # noqa: SIM905 - a list literal would fill a screen.
 )
-_BODIES: Final = frozenset(_ENGLISH_BODIES.split())
+_BODIES: Final = frozenset((_ENGLISH_BODIES + _OTHER_BODIES).split())
 _PARTICLES: Final = frozenset(_BEFORE_SURNAMES.split())
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _BEGINS: Final = re.compile(r"(?:^|[.?!:\n])[ \"'(\[*\u00ab\u201c\u201e-]*$")

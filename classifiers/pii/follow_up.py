@@ -9,6 +9,7 @@ from typing import Final
 
 from classifiers.pii.findings import Finding
 from classifiers.pii.labels import SOFT
+from classifiers.pii.places import is_of_costs
 
 
 _SURE: Final = 0.6
@@ -62,7 +63,9 @@ def _postal_codes(text: str, found: list[Finding]) -> Iterator[Finding]:
         if finding.label != "LOCATION" or text[finding.start : finding.end] in _BOUNDS:
             continue
         match = _POSTAL_CODE.match(text, finding.end)
-        if match is not None and not _YEAR.fullmatch(match[1]):
+        if match is None or is_of_costs(text, match.start(1)):
+            continue
+        if not _YEAR.fullmatch(match[1]):
             yield Finding(match.start(1), match.end(1), "ADDRESS", _SCORE, "postal_code")
 
 

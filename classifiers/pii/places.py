@@ -29,22 +29,33 @@ _NO_PLACE: Final = re.compile(
 _CODE_OF_TOWN: Final = re.compile(r"[0-9]{4,6}")
 _TOWN: Final = re.compile(r" [A-Z\u00c0-\u00de]\w{2,}")
 _COUNTED: Final = re.compile(
-    r"\b(?:to|max|min|of|than|least|most|up|by|about|over|under|after|every|limit|defaults?)\W{0,2}\Z",
+    r"\b(?:to|max|min|of|than|least|most|up|by|about|over|under|after|every|limit"
+    r"|defaults?)\W{0,2}\Z",
     re.IGNORECASE,
 )
 _IS_TIME: Final = re.compile(r"[0-2]?[0-9] ?h ?[0-5][0-9]")
 _GOES_ON_AS_NUMBER: Final = re.compile(r"[0-9]?[.,][0-9]")
 
+_OF_COSTS: Final = re.compile(
+    r"(?:(?:cost|profit)[ _-]?cent(?:er|re)s?|kostenstellen?|profitcenter|centros? de costes?"
+    r"|centros? de custos?"
+    r"|centro di costo|centres? de co[u\u00fb]ts?|kostenplaats)(?: ?(?:no|nr|id|code))?\W{0,4}\Z",
+    re.IGNORECASE,
+)
+
 _KIND_OF_STREET: Final = re.compile(
-    r"\b(?:street|road|lane|avenue|drive|boulevard|court|crescent|close|terrace|way|square|st|rd|ave"
-    r"|blvd|platz|weg|gasse|allee|rue|quai|chemin|impasse|place|via|viale|corso|piazza|calle|avenida"
+    r"\b(?:street|road|lane|avenue|drive|boulevard|court|crescent|close|terrace|way|square|st"
+    r"|rd|ave"
+    r"|blvd|platz|weg|gasse|allee|rue|quai|chemin|impasse|place|via|viale|corso|piazza|calle"
+    r"|avenida"
     r"|paseo|plaza|rua|travessa|ulic[ay]|ul|plac|aleja|vei|vej|v\u00e4g|gate|gata|katu|utca|cesta"
     r"|sokak|suite|apt|flat|box|floor|nagar|marg|colony|sector|plot)\b"
     r"|(?:stra(?:\u00df|ss)e|straat|laan|gracht|plein|kade|gatan|v\u00e4gen)\b|str\.",
     re.IGNORECASE,
 )
 _TELLS: Final = re.compile(
-    r"\b(?:liv(?:es?|ing)|resid\w+|a[d]{1,2}res\w*|direcci[o\u00f3]n|indirizzo|endere\w+|located|deliver\w*"
+    r"\b(?:liv(?:es?|ing)|resid\w+|a[d]{1,2}res\w*|direcci[o\u00f3]n|indirizzo|endere\w+"
+    r"|located|deliver\w*"
     r"|ship\w*|domicil\w+|wohn\w*|viv[eo]|habit\w+|abit\w+|demeur\w+|woon\w*|mieszka\w*|mora)\b"
     r"[^.\n]{0,24}\Z",
     re.IGNORECASE,
@@ -53,12 +64,15 @@ _LETTERS: Final = re.compile(r"[^\W\d_]+")
 _BEGUN: Final = re.compile(r"[A-Z\u00c0-\u00de][\w.'-]*[ ]?\Z")
 _COUNTS: Final = re.compile(r"[0-9]+ [a-z\u00df-\u00ff]{4,}")
 _UNITS: Final = (
-    r"(?:%|\u20ac|\$|\u00a3|kg|g|mg|t|km|cm|mm|ml|kWh|MWh|GWh|kW|MW|GW|[KMGT]i?B|[kKMGT]o|ms|min|sec"
+    r"(?:%|\u20ac|\$|\u00a3|kg|g|mg|t|km|cm|mm|ml|kWh|MWh|GWh|kW|MW|GW|[KMGT]i?B|[kKMGT]o|ms"
+    r"|min|sec"
     r"|px|dpi|EUR|USD|CHF|GBP|INR|euros?|dollars?|Mio|Mrd|mld|mln|Prozent|per ?cent|pour cent"
     r"|por ciento|per cento|procent|mill(?:ones|ions?|oni|onen|\u00f3n|arden?|iards?)"
     r"|mil(?:h\u00f5es|iardi|ione|ioni)|hours?|heures?|horas?|ore|Stunden?|uur|godzin|days?|jours?"
-    r"|d[i\u00ed]as?|giorni|Tagen?|dagen|dni|weeks?|semaines?|semanas?|settimane|Wochen|weken|months?"
-    r"|mois|mes(?:es|i)?|Monaten?|maanden|years?|ans|a[n\u00f1]os|anni|Jahren?|jaar|minutes?|minut[io]s?"
+    r"|d[i\u00ed]as?|giorni|Tagen?|dagen|dni|weeks?|semaines?|semanas?|settimane|Wochen|weken"
+    r"|months?"
+    r"|mois|mes(?:es|i)?|Monaten?|maanden|years?|ans|a[n\u00f1]os|anni|Jahren?|jaar|minutes?"
+    r"|minut[io]s?"
     r"|Minuten|lat|rok[ui]?)"
 )
 _MEASURED: Final = re.compile(
@@ -132,3 +146,8 @@ def _is_torn(said: str, before: str, after: str) -> bool:
     return (said[:1].isalnum() and before[-1:].isalnum()) or (
         said[-1:].isalnum() and after[:1].isalnum()
     )
+
+
+def is_of_costs(text: str, start: int) -> bool:
+    """Whether a number is what costs are booked on, whose name is half that of a place."""
+    return _OF_COSTS.search(text, max(0, start - _TELLS_LENGTH), start) is not None

@@ -17,12 +17,13 @@ from classifiers.pii.detect import warm as warm_rules
 from classifiers.pii.everyday import named_part
 from classifiers.pii.findings import Finding, without_overlaps
 from classifiers.pii.follow_up import followed, lines_of
+from classifiers.pii.german import nouns_part
 from classifiers.pii.honorifics import named
 from classifiers.pii.media import apart_from_media
 from classifiers.pii.normalise import readable
 from classifiers.pii.normalise import warm as warm_tables
 from classifiers.pii.own_forms import without_own_forms
-from classifiers.pii.places import is_told
+from classifiers.pii.places import is_of_costs, is_told
 from classifiers.pii.soft import soft_findings
 from classifiers.pii.tagger import OutOfTimeError, Tagger, never
 from classifiers.pii.tagger import load as load_tagger
@@ -112,7 +113,9 @@ class Scanner:
                 continue
             if label == "PERSON" or (label == "LOCATION" and view.text[start:end].islower()):
                 part = named_part(view.text, start, end)
-                if part is None:
+                if part is None or (
+                    label == "PERSON" and (part := nouns_part(view.text, *part)) is None
+                ):
                     continue
                 start, end = part
                 if view.text[start:end].islower() and not may_name(view.text, start, end):
@@ -235,6 +238,8 @@ def _is_said(finding: Finding, found: list[Finding], text: str) -> bool:
         return speaks_for(text, finding.label, *place) or _is_near(finding, found, _PERSONS)
     if finding.label != "ADDRESS" or any(map(str.isalpha, text[finding.start : finding.end])):
         return True
+    if is_of_costs(text, finding.start):
+        return False
     before = text[max(finding.start - _NEAR_LENGTH, 0) : finding.start]
     return _NUMBERED.search(before) is not None or _is_near(finding, found, _PLACES)
 
