@@ -148,6 +148,9 @@ _OF_NOBILITY: Final = re.compile(r"\b(?:von|van|zu) (?:der|den|dem)\s\Z", re.IGN
 
 def nouns_part(text: str, start: int, end: int) -> tuple[int, int] | None:
     """What of a supposed name may be one in a German sentence; None where it is words."""
+    near = text[max(0, start - _NEAR) : end + _NEAR].lower().split()
+    if _TELLING.isdisjoint(near):  # Most texts are no German, and this is asked of each name.
+        return start, end
     first, last = _sentence(text, start, end)
     if not _is_german(text[first:last]):
         return start, end
@@ -168,6 +171,10 @@ def nouns_part(text: str, start: int, end: int) -> tuple[int, int] | None:
     if _BEFORE_NAMES.search(before) is not None:
         return begin, stop
     return None if _is_noun(said, before) else (begin, stop)
+
+
+_NEAR: Final = 100
+_TELLING: Final = (_WORDS_OF_GERMAN | _DETERMINERS) - (_ENGLISH_TOO - {"den", "des", "hat"})
 
 
 def _is_particle(word: str) -> bool:
