@@ -43,7 +43,7 @@ _GLUED_SCORE = 0.8
 _LONG_RUN = 13
 _WORD_CHARS = frozenset(ascii_letters + digits)
 
-_RULES: tuple[Rule, ...] = (*PATTERNS, *SECRETS, *PASSWORDS)
+_RULES: tuple[Rule, ...] = (*PATTERNS, *SECRETS, *PASSWORDS, *PINS)
 # What the gate's hits stand for, set by set.
 _NUMBERS, _KEYS = "numbers", "private keys"
 Source = Rule | Disguise | str
@@ -64,7 +64,7 @@ _IN_TOKENS: tuple[Source, ...] = tuple(d for d in DISGUISES if d.needs_token)
 _ANYWHERE: tuple[Source, ...] = (_KEYS, *_RULES, *(d for d in DISGUISES if d.is_anywhere))
 _IN_RUNS = tuple(source for source in _ANYWHERE if _COUNTS.search(_trigger(source)))
 _SETS: tuple[tuple[str, tuple[Source, ...]], ...] = (
-    ("", tuple(source for source in _ANYWHERE if source not in _IN_RUNS)),
+    ("", tuple(source for source in _ANYWHERE if source not in (*_IN_RUNS, *PINS))),
     (r"[A-Za-z0-9_\-+/=.~$!@#%^&*<]{9}", _IN_RUNS),
     (r"[!-~]{15}", _IN_TOKENS),
     (r"(?s)[0-9].{0,8}[0-9]", _WITH_DIGITS),
@@ -224,7 +224,7 @@ def _reader(rule: Rule) -> re.Pattern[str] | None:
 
 def warm() -> None:
     """Build every rule now."""
-    for rule in (*_RULES, *PINS):
+    for rule in _RULES:
         _compiled(rule)
         _reader(rule)
 
