@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from alembic import op
 
 
-revision = "0083"
+revision = "0081"
 down_revision: str | None = "0080"
 branch_labels: tuple[str, ...] | None = None
 depends_on: tuple[str, ...] | None = None
