@@ -13,8 +13,8 @@ import msgspec
 from litestar.types import Scope
 from msgspec import Struct
 
-from gateway.dialects.body import patch
-from gateway.dialects.strict_json import decode_object, invalid
+from gateway.dialects.bodies.body import patch
+from gateway.dialects.bodies.strict_json import decode_object, invalid
 from gateway.errors import RequestInvalid
 
 

@@ -16,7 +16,7 @@ from gateway.batches import Batch, BatchKind, Told
 from gateway.clock import DAY_US, HOUR_US
 from gateway.configuration.sections import BatchSettings
 from gateway.configuration.settings import Limits
-from gateway.dialects.openai_batches import batch_object, list_object, read_order
+from gateway.dialects.resources.openai_batches import batch_object, list_object, read_order
 from gateway.errors import BatchUnknown, BodyTooLarge, Exhausted, FileUnknown, RequestInvalid
 from gateway.projects import Project, project_of
 from gateway.store.batching.batches import BatchStore

@@ -23,7 +23,8 @@ from gateway.configuration.settings import Limits
 from gateway.continuing.conversing import Conversations, require_item
 from gateway.continuing.kept_conversations import Entry, KeptConversation
 from gateway.continuing.threads import Threads
-from gateway.dialects.openai_conversations import (
+from gateway.dialects.registry import DIALECTS
+from gateway.dialects.resources.openai_conversations import (
     Told,
     as_asked,
     check_include,
@@ -35,7 +36,6 @@ from gateway.dialects.openai_conversations import (
     read_description,
     read_order,
 )
-from gateway.dialects.registry import DIALECTS
 from gateway.errors import RequestInvalid
 from gateway.intake import Intake
 from gateway.passage import Arrival

@@ -14,7 +14,7 @@ from gateway.api.front import Front
 from gateway.api.paging import page_asked
 from gateway.api.uploads import Uploads
 from gateway.batches import KeptFile
-from gateway.dialects.openai_batches import file_object, list_object
+from gateway.dialects.resources.openai_batches import file_object, list_object
 from gateway.errors import FileUnknown, RouteUnknown
 from gateway.projects import project_of
 from gateway.store.batching.files import FileStore

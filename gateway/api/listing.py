@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gateway.batches import PageOf
-from gateway.dialects.strict_json import MODEL_LENGTH_MAX
+from gateway.dialects.bodies.strict_json import MODEL_LENGTH_MAX
 from gateway.errors import ModelUnknown, RequestInvalid
 from gateway.money.catalogue import PARAMETERS
 from gateway.snapshot import Snapshot

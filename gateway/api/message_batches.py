@@ -20,7 +20,8 @@ from gateway.api.places import Places
 from gateway.api.refusals import Handlers
 from gateway.batches import Batch, Line, Told
 from gateway.clock import DAY_US
-from gateway.dialects.anthropic_batches import (
+from gateway.dialects.bodies.strict_json import invalid
+from gateway.dialects.resources.anthropic_batches import (
     ENDPOINT,
     message_batch_object,
     message_list_object,
@@ -28,7 +29,6 @@ from gateway.dialects.anthropic_batches import (
     read_requests,
     split_requests,
 )
-from gateway.dialects.strict_json import invalid
 from gateway.errors import (
     BatchUnknown,
     BodyTooLarge,

@@ -16,7 +16,7 @@ from gateway.api.places import Places
 from gateway.batches import KeptFile
 from gateway.clock import DAY_US, SECOND_US
 from gateway.configuration.settings import Limits
-from gateway.dialects.openai_batches import EXPIRY_S_MAX, EXPIRY_S_MIN
+from gateway.dialects.resources.openai_batches import EXPIRY_S_MAX, EXPIRY_S_MIN
 from gateway.errors import BodyTooLarge, GatewrightError, RequestInvalid
 from gateway.projects import project_of
 from gateway.store.batching.files import FULL, FileStore, FileWriter

@@ -25,8 +25,8 @@ from gateway.batches import (
 )
 from gateway.clock import SECOND_US, Clock
 from gateway.configuration.settings import Limits
-from gateway.dialects.openai_batch_sums import with_answer
-from gateway.dialects.openai_batches import BYTE_ORDER_MARK, read_lines, result_line
+from gateway.dialects.resources.openai_batch_sums import with_answer
+from gateway.dialects.resources.openai_batches import BYTE_ORDER_MARK, read_lines, result_line
 from gateway.secrets.content_keys import ContentDamaged, ContentKey, KeyClosed
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.files import FileStore, FileWriter

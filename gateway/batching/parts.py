@@ -32,7 +32,7 @@ from gateway.batching.remnants import IntentOf, Remnants
 from gateway.batching.runner import BatchRunner, Share, Stores
 from gateway.clock import DAY_US, Clock
 from gateway.configuration.settings import Settings
-from gateway.dialects.anthropic_batches import ENDPOINT
+from gateway.dialects.resources.anthropic_batches import ENDPOINT
 from gateway.intake import Stages
 from gateway.metrics import Metrics
 from gateway.oversight.deeds import Deeds

@@ -3,7 +3,7 @@
 import msgspec
 from msgspec import Struct
 
-from gateway.dialects.strict_json import Count
+from gateway.dialects.bodies.strict_json import Count
 from gateway.errors import UpstreamMalformed
 from gateway.types import Completion, Usage
 

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct, structs
 
 from gateway.conversation import Conversation, ToolCallPart, ToolResultPart, Turn
-from gateway.dialects import schema_check
 from gateway.dialects.anthropic_messages import reader as anthropic_messages
-from gateway.dialects.call_ids import told_apart
+from gateway.dialects.bodies import schema_check
+from gateway.dialects.fitting.call_ids import told_apart
+from gateway.dialects.fitting.own_names import OwnNames, own_names, own_refusal
 from gateway.dialects.loss import Losses, is_opaque, unsupported
 from gateway.dialects.openai_chat import reader as openai_chat
 from gateway.dialects.openai_completions import reader as openai_completions
 from gateway.dialects.openai_responses import reader as openai_responses
-from gateway.dialects.own_names import OwnNames, own_names, own_refusal
 from gateway.errors import FeatureUnsupported
 from gateway.ports import UpstreamBody
 from gateway.types import ChatRequest, DialectName, Target

@@ -10,7 +10,8 @@ from typing import Generic, TypeVar
 import msgspec
 from msgspec import Struct
 
-from gateway.dialects import body, sse
+from gateway.dialects import sse
+from gateway.dialects.bodies import body
 from gateway.dialects.openai_chat.reply import GIVEN_UP, REPEATABLE, STOP_REASONS, usage_of
 from gateway.dialects.openai_chat.wire import Piece
 from gateway.dialects.plain_pieces import PlainPieces

@@ -11,14 +11,20 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from gateway.dialects import body
+from gateway.dialects.bodies import body
+from gateway.dialects.bodies.reserved import check_not_reserved
+from gateway.dialects.bodies.strict_json import (
+    Count,
+    ModelName,
+    PositiveInt,
+    checked,
+    decode_object,
+)
 from gateway.dialects.figures import read_figures
 from gateway.dialects.loss import unsupported
 from gateway.dialects.openai_chat.stream_in import ChatStreamDecoder
 from gateway.dialects.openai_chat.stream_out import ChatPassThrough
 from gateway.dialects.openai_errors import OpenAIEnvelope
-from gateway.dialects.reserved import check_not_reserved
-from gateway.dialects.strict_json import Count, ModelName, PositiveInt, checked, decode_object
 from gateway.errors import UpstreamMalformed
 from gateway.estimate import estimate_input_tokens, estimate_longest_tokens
 from gateway.ports import StreamDecoder, StreamEncoder, UpstreamBody

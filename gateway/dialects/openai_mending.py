@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.dialects.body import join, split
+from gateway.dialects.bodies.body import join, split
 from gateway.dialects.upstream_errors import CALL_ID_CODE, SEAL_CODE, THOUGHT_CODE, UNSEALED_CODE
 from gateway.errors import GatewrightError, UpstreamRefused
 from gateway.ports import UpstreamBody

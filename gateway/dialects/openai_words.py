@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 
 from gateway.conversation import Conversation, Kin, Reasoning, ResponseFormat, Tool
+from gateway.dialects.fitting.parameters import LEAST_EFFORT, asks, cannot_rest, reasons_at, takes
 from gateway.dialects.loss import AUTO_TIER, Losses, opaque_user
 from gateway.dialects.openai_schemas import is_enforceable
-from gateway.dialects.parameters import LEAST_EFFORT, asks, cannot_rest, reasons_at, takes
 from gateway.price import paid_tier
 from gateway.types import Target
 

@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from gateway.conversation import Odds
 from gateway.dialects import sse
+from gateway.dialects.fitting.parameters import check_odds
 from gateway.dialects.loss import unsupported
-from gateway.dialects.parameters import check_odds
 from gateway.types import Target
 
 

@@ -9,7 +9,7 @@ import re
 import msgspec
 from msgspec import Struct
 
-from gateway.dialects.flaws import known_path
+from gateway.dialects.bodies.flaws import known_path
 from gateway.errors import UpstreamRefused, UpstreamUnpaid
 
 

@@ -14,7 +14,7 @@ from typing import ClassVar, Final, TypeVar
 import msgspec
 from msgspec import Struct, structs
 
-from gateway.dialects.body import join, patch, split
+from gateway.dialects.bodies.body import join, patch, split
 from gateway.errors import ConfigurationInvalid, UpstreamFailed, UpstreamMalformed, UpstreamTimeout
 from gateway.pool.capabilities import ENGINES, Capability
 from gateway.pool.exact import CHAIN_MAX, NEWS_MAX, CacheChain, CacheReport

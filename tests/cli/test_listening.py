@@ -49,7 +49,7 @@ def test_a_machine_with_neither_is_told_so(lacking: set[int]) -> None:
 
 READS = """
 from gateway.cli.listening import DIGITS_MAX, tune_interpreter
-from gateway.dialects.strict_json import decode_object
+from gateway.dialects.bodies.strict_json import decode_object
 from gateway.errors import RequestInvalid
 
 tune_interpreter()

@@ -10,7 +10,7 @@ from anthropic.types.beta import BetaMemoryTool20250818Command, BetaToolUnionPar
 from pydantic import TypeAdapter
 
 from gateway.conversation import ResponseFormat
-from gateway.dialects.schema_check import unmet
+from gateway.dialects.bodies.schema_check import unmet
 from gateway.errors import FeatureUnsupported
 from tests.conformance.test_rules_of_responses import to_responses
 from tests.conformance.vendor_samples import members, sample

@@ -11,7 +11,7 @@ import openai
 import pytest
 from openai.types.responses import ResponseInputItem
 
-from gateway.dialects.openai_conversations import KINDS
+from gateway.dialects.resources.openai_conversations import KINDS
 from gateway.intake import Intake
 from gateway.money.rates import RateLimit
 from gateway.passage import Arrival

@@ -10,7 +10,7 @@ import msgspec
 import openai
 import pytest
 
-from gateway.dialects.flaws import known_path
+from gateway.dialects.bodies.flaws import known_path
 from gateway.dialects.registry import DIALECTS
 from gateway.dispatch.refusals import refusal_of
 from gateway.errors import UpstreamRefused

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.dialects.naming import tool_name
+from gateway.dialects.fitting.naming import tool_name
 from gateway.dialects.openai_responses.errors import error_event, response_error
 from gateway.dialects.sse import Splitter
 from gateway.errors import ContextTooLong, FeatureUnsupported

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from gateway.dialects.answer_tool import ANSWER_TOOL
+from gateway.dialects.fitting.answer_tool import ANSWER_TOOL
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import FeatureUnsupported
 from gateway.money.catalogue import cost

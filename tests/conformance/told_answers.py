@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from gateway.dialects.answer_tool import ANSWER_TOOL
+from gateway.dialects.fitting.answer_tool import ANSWER_TOOL
 from gateway.types import DialectName
 
 

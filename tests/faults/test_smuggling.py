@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from gateway.dialects.reserved import NAMES
+from gateway.dialects.bodies.reserved import NAMES
 from gateway.errors import SovereigntyViolation
 from gateway.routing.planning import rule
 from tests.faults.envelopes import STYLES, Caller, Style, ask, untouched

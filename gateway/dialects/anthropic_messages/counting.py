@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import structs
 
-from gateway.dialects import body
 from gateway.dialects.anthropic_messages import request as requests
 from gateway.dialects.anthropic_messages.dialect import AnthropicMessages
+from gateway.dialects.bodies import body
+from gateway.dialects.bodies.strict_json import decode_object
 from gateway.dialects.counted import read_count
-from gateway.dialects.strict_json import decode_object
 from gateway.ports import UpstreamBody
 from gateway.types import ChatRequest, Completion, DialectName, Target
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from gateway.dialects import body, hub, upstream_errors
+from gateway.dialects import hub, upstream_errors
 from gateway.dialects.allowances import anthropic_headers
 from gateway.dialects.anthropic_messages import errors, reply, writer
 from gateway.dialects.anthropic_messages import request as requests
@@ -14,7 +14,8 @@ from gateway.dialects.anthropic_messages.stream_out import (
     MessagePassThrough,
     MessageStreamEncoder,
 )
-from gateway.dialects.naming import renamed_tools
+from gateway.dialects.bodies import body
+from gateway.dialects.fitting.naming import renamed_tools
 from gateway.errors import GatewrightError
 from gateway.ports import Standing, StreamDecoder, StreamEncoder, UpstreamBody
 from gateway.types import ChatRequest, Completion, DialectName, Target

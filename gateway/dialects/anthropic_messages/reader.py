@@ -41,9 +41,9 @@ from gateway.dialects.anthropic_messages.wire import (
     ToolChoiceWire,
     TurnWire,
 )
+from gateway.dialects.bodies.strict_json import checked
+from gateway.dialects.fitting.own_names import OwnNames
 from gateway.dialects.loss import AUTO_TIER, Losses, cache_life, unsupported
-from gateway.dialects.own_names import OwnNames
-from gateway.dialects.strict_json import checked
 from gateway.types import ChatRequest
 
 

@@ -7,12 +7,12 @@ import msgspec
 from gateway.admission.answer_bounds import is_readable
 from gateway.admission.half_pairs import paired
 from gateway.conversation import RAW_ARGUMENTS
-from gateway.dialects import body
-from gateway.dialects.answer_tool import ANSWER_TOOL
 from gateway.dialects.anthropic_messages.foreign import block_of, searches_in
 from gateway.dialects.anthropic_messages.wire import Reply, ReplyBlock, StopDetails, UsageWire
+from gateway.dialects.bodies import body
 from gateway.dialects.figures import read_figures
-from gateway.dialects.naming import call_id, message_id
+from gateway.dialects.fitting.answer_tool import ANSWER_TOOL
+from gateway.dialects.fitting.naming import call_id, message_id
 from gateway.errors import UpstreamMalformed
 from gateway.estimate import estimate_written_tokens
 from gateway.price import paid_place

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from gateway.dialects import body
 from gateway.dialects.anthropic_messages import protocol, thinking, tools
 from gateway.dialects.anthropic_messages.caching import FIELD, MARKER, is_worth_caching
 from gateway.dialects.anthropic_messages.wire import (
@@ -14,11 +13,12 @@ from gateway.dialects.anthropic_messages.wire import (
     Source,
     TurnWire,
 )
+from gateway.dialects.bodies import body
+from gateway.dialects.bodies.reserved import check_not_reserved
+from gateway.dialects.bodies.strict_json import checked, decode_object, invalid
+from gateway.dialects.fitting.parameters import MESSAGES_SAMPLING, unfit
+from gateway.dialects.fitting.unpriced import leave_out
 from gateway.dialects.loss import check_schema_wanted, check_tier_priced, lets_out, unsupported
-from gateway.dialects.parameters import MESSAGES_SAMPLING, unfit
-from gateway.dialects.reserved import check_not_reserved
-from gateway.dialects.strict_json import checked, decode_object, invalid
-from gateway.dialects.unpriced import leave_out
 from gateway.estimate import estimate_input_tokens
 from gateway.ports import UpstreamBody
 from gateway.types import ChatRequest, Target

@@ -3,8 +3,7 @@
 import msgspec
 from msgspec import structs
 
-from gateway.dialects import body, sse
-from gateway.dialects.answer_tool import ANSWER_TOOL
+from gateway.dialects import sse
 from gateway.dialects.anthropic_messages import foreign
 from gateway.dialects.anthropic_messages.reply import (
     COMPACTION,
@@ -20,7 +19,9 @@ from gateway.dialects.anthropic_messages.wire import (
     StreamWire,
     UsageWire,
 )
+from gateway.dialects.bodies import body
 from gateway.dialects.figures import read_figures
+from gateway.dialects.fitting.answer_tool import ANSWER_TOOL
 from gateway.dialects.plain_pieces import PlainPieces
 from gateway.errors import UpstreamMalformed
 from gateway.types import Delta, StreamEvent, Usage

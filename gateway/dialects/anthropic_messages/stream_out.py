@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.conversation import PART_SEAM
-from gateway.dialects import body, sse
+from gateway.dialects import sse
 from gateway.dialects.anthropic_messages.errors import encode_error
 from gateway.dialects.anthropic_messages.reply import (
     STOPPED_BY,
@@ -15,7 +15,8 @@ from gateway.dialects.anthropic_messages.reply import (
     stop_details,
 )
 from gateway.dialects.anthropic_messages.tools import eager_tools
-from gateway.dialects.naming import call_id, message_id, renamed_tools
+from gateway.dialects.bodies import body
+from gateway.dialects.fitting.naming import call_id, message_id, renamed_tools
 from gateway.errors import GatewrightError
 from gateway.types import ChatRequest, Delta, StreamEvent, Usage
 

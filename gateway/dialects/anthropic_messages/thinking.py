@@ -7,10 +7,10 @@ import msgspec
 from msgspec import Struct
 
 from gateway.conversation import FOREIGN_MARKS, Conversation, ThinkingPart, ToolCallPart
-from gateway.dialects import body
 from gateway.dialects.anthropic_messages.tools import forces
+from gateway.dialects.bodies import body
+from gateway.dialects.fitting.parameters import LEAST_EFFORT, cannot_rest, takes
 from gateway.dialects.loss import Losses
-from gateway.dialects.parameters import LEAST_EFFORT, cannot_rest, takes
 from gateway.types import Target
 
 

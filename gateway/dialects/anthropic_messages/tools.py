@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 
 from gateway.conversation import Hosted, Tool, ToolChoice
-from gateway.dialects import body
 from gateway.dialects.anthropic_messages import client_tools
 from gateway.dialects.anthropic_messages.wire import MessagesBody, ToolWire
+from gateway.dialects.bodies import body
+from gateway.dialects.fitting.parameters import takes
 from gateway.dialects.loss import Losses, cache_life, unsupported
-from gateway.dialects.parameters import takes
 from gateway.types import ChatRequest, Target
 
 

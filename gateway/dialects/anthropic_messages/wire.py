@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Raw, Struct
 
-from gateway.dialects.strict_json import Count, Fraction, ModelName
+from gateway.dialects.bodies.strict_json import Count, Fraction, ModelName
 
 
 STOPS_MAX = 64

@@ -21,14 +21,14 @@ from gateway.conversation import (
     ToolResultPart,
     Turn,
 )
-from gateway.dialects.allowed_tools import offered
-from gateway.dialects.answer_tool import asked_by_tool
 from gateway.dialects.anthropic_messages.schemas import enforceable
 from gateway.dialects.anthropic_messages.thinking import add_reasoning
 from gateway.dialects.anthropic_messages.tools import FORCING
+from gateway.dialects.fitting.allowed_tools import offered
+from gateway.dialects.fitting.answer_tool import asked_by_tool
+from gateway.dialects.fitting.naming import call_id, tool_name
+from gateway.dialects.fitting.parameters import MESSAGES_SAMPLING, asks, takes
 from gateway.dialects.loss import Losses, check_schema_wanted, opaque_user, unsupported
-from gateway.dialects.naming import call_id, tool_name
-from gateway.dialects.parameters import MESSAGES_SAMPLING, asks, takes
 from gateway.ports import UpstreamBody
 from gateway.types import Target
 

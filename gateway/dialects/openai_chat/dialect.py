@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gateway.dialects import hub
-from gateway.dialects.naming import made_at
+from gateway.dialects.fitting.naming import made_at
 from gateway.dialects.openai_chat import reply, writer
 from gateway.dialects.openai_chat import request as requests
 from gateway.dialects.openai_chat.stream_in import ChatStreamDecoder

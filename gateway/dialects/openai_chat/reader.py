@@ -21,9 +21,11 @@ from gateway.conversation import (
     Turn,
     told,
 )
-from gateway.dialects.inline_data import image_at, in_detail, inline_data
+from gateway.dialects.bodies.inline_data import image_at, in_detail, inline_data
+from gateway.dialects.bodies.strict_json import checked
+from gateway.dialects.fitting.naming import tool_id
+from gateway.dialects.fitting.own_names import OwnNames
 from gateway.dialects.loss import AUTO_TIER, Losses, breakpoint_life, cache_life, unsupported
-from gateway.dialects.naming import tool_id
 from gateway.dialects.openai_chat.tools import (
     Names,
     calls_of,
@@ -42,8 +44,6 @@ from gateway.dialects.openai_chat.wire import (
     ResponseFormatWire,
 )
 from gateway.dialects.openai_words import KIN, kin_of
-from gateway.dialects.own_names import OwnNames
-from gateway.dialects.strict_json import checked
 from gateway.dialects.token_odds import odds_of_chat
 from gateway.types import ChatRequest
 

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from gateway.admission.half_pairs import paired
-from gateway.dialects import body
+from gateway.dialects.bodies import body
 from gateway.dialects.figures import read_figures, written_in_all
-from gateway.dialects.naming import message_id, own_id
+from gateway.dialects.fitting.naming import message_id, own_id
+from gateway.dialects.fitting.text_tools import text_as_arguments, text_of
 from gateway.dialects.openai_chat.seals import seal_of
 from gateway.dialects.openai_chat.tools import Told
 from gateway.dialects.openai_chat.wire import (
@@ -18,7 +19,6 @@ from gateway.dialects.openai_chat.wire import (
     ReplyToolCall,
     UsageWire,
 )
-from gateway.dialects.text_tools import text_as_arguments, text_of
 from gateway.dialects.token_odds import Token, whole
 from gateway.errors import UpstreamFailed, UpstreamMalformed
 from gateway.estimate import estimate_written_tokens

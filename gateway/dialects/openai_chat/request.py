@@ -6,15 +6,10 @@ from typing import Any, Final
 import msgspec
 
 from gateway.admission.hosted_tools import offers_hosted_tools
-from gateway.dialects import body
-from gateway.dialects.loss import (
-    check_schema_wanted,
-    check_tier_priced,
-    unsupported,
-)
-from gateway.dialects.openai_chat.addresses import carries, in_part, in_tools
-from gateway.dialects.openai_chat.wire import ChatBody, ChatMessage, ContentPart
-from gateway.dialects.parameters import (
+from gateway.dialects.bodies import body
+from gateway.dialects.bodies.reserved import check_not_reserved, check_part
+from gateway.dialects.bodies.strict_json import checked, decode_object, invalid
+from gateway.dialects.fitting.parameters import (
     CHAT_WORDS,
     FITS,
     LEAST_EFFORT,
@@ -22,9 +17,14 @@ from gateway.dialects.parameters import (
     reasons_at,
     unfit,
 )
-from gateway.dialects.reserved import check_not_reserved, check_part
-from gateway.dialects.strict_json import checked, decode_object, invalid
-from gateway.dialects.unpriced import leave_out
+from gateway.dialects.fitting.unpriced import leave_out
+from gateway.dialects.loss import (
+    check_schema_wanted,
+    check_tier_priced,
+    unsupported,
+)
+from gateway.dialects.openai_chat.addresses import carries, in_part, in_tools
+from gateway.dialects.openai_chat.wire import ChatBody, ChatMessage, ContentPart
 from gateway.estimate import estimate_input_tokens
 from gateway.ports import UpstreamBody
 from gateway.types import ChatRequest, Target

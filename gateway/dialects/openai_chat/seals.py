@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.conversation import CALL_MARK, ThinkingPart, Turn
-from gateway.dialects.naming import call_id
+from gateway.dialects.fitting.naming import call_id
 from gateway.types import Delta
 
 

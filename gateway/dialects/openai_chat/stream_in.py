@@ -2,7 +2,7 @@
 
 import msgspec
 
-from gateway.dialects.naming import own_id
+from gateway.dialects.fitting.naming import own_id
 from gateway.dialects.openai_chat.reply import said_of, stopped_by
 from gateway.dialects.openai_chat.seals import seal_of
 from gateway.dialects.openai_chat.wire import (

@@ -5,8 +5,10 @@ from collections.abc import Callable
 import msgspec
 
 from gateway.conversation import PART_SEAM
-from gateway.dialects import body, sse
-from gateway.dialects.naming import made_at, message_id
+from gateway.dialects import sse
+from gateway.dialects.bodies import body
+from gateway.dialects.fitting.naming import made_at, message_id
+from gateway.dialects.fitting.text_tools import text_of
 from gateway.dialects.openai_chat.reply import (
     encode_usage,
     finish_reason,
@@ -15,7 +17,6 @@ from gateway.dialects.openai_chat.reply import (
 )
 from gateway.dialects.openai_chat.tools import told_calls
 from gateway.dialects.openai_errors import encode_error
-from gateway.dialects.text_tools import text_of
 from gateway.dialects.token_odds import Token, in_end, in_piece, whole
 from gateway.errors import GatewrightError
 from gateway.types import ChatRequest, Delta, StreamEvent, Usage

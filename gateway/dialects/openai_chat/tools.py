@@ -12,9 +12,11 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.conversation import TextForm, Tool, ToolCallPart, ToolChoice
-from gateway.dialects.allowed_tools import ALLOWED, only
+from gateway.dialects.bodies.strict_json import invalid
+from gateway.dialects.fitting.allowed_tools import ALLOWED, only
+from gateway.dialects.fitting.naming import renamed_tools, tool_name
+from gateway.dialects.fitting.text_tools import text_as_arguments, text_schema
 from gateway.dialects.loss import Losses, cache_life, unsupported
-from gateway.dialects.naming import renamed_tools, tool_name
 from gateway.dialects.openai_chat.wire import (
     ChatBody,
     CustomTool,
@@ -24,8 +26,6 @@ from gateway.dialects.openai_chat.wire import (
     NamedFunction,
     RequestToolCall,
 )
-from gateway.dialects.strict_json import invalid
-from gateway.dialects.text_tools import text_as_arguments, text_schema
 
 
 _FUNCTION, _CUSTOM = "function", "custom"

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from gateway.dialects.strict_json import Count, Fraction, ModelName, PositiveInt
+from gateway.dialects.bodies.strict_json import Count, Fraction, ModelName, PositiveInt
 
 
 STOPS_MAX = 16

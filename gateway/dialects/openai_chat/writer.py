@@ -23,10 +23,11 @@ from gateway.conversation import (
     ToolResultPart,
     Turn,
 )
-from gateway.dialects.allowed_tools import ALLOWED, offered
-from gateway.dialects.breakpoints import marked, settled
+from gateway.dialects.fitting.allowed_tools import ALLOWED, offered
+from gateway.dialects.fitting.breakpoints import marked, settled
+from gateway.dialects.fitting.naming import call_id, tool_name
+from gateway.dialects.fitting.text_tools import text_of
 from gateway.dialects.loss import Losses, check_schema_wanted, unsupported
-from gateway.dialects.naming import call_id, tool_name
 from gateway.dialects.openai_chat.request import limit_field
 from gateway.dialects.openai_chat.seals import seals_in
 from gateway.dialects.openai_words import (
@@ -41,7 +42,6 @@ from gateway.dialects.openai_words import (
     strictness,
     told_user,
 )
-from gateway.dialects.text_tools import text_of
 from gateway.dialects.token_odds import told_to_chat
 from gateway.ports import UpstreamBody
 from gateway.types import Target

@@ -6,8 +6,8 @@ the prompt as a user's turn, which is reported: a template makes another prompt 
 
 from collections.abc import Sequence
 
+from gateway.dialects.fitting.naming import made_at
 from gateway.dialects.loss import unsupported
-from gateway.dialects.naming import made_at
 from gateway.dialects.openai_chat.stream_out import ChatPassThrough
 from gateway.dialects.openai_completions import reply
 from gateway.dialects.openai_completions import request as requests

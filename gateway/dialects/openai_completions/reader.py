@@ -1,10 +1,10 @@
 """Text completion → conversation: its prompt as one user's turn, and said so (decision 0046)."""
 
 from gateway.conversation import Conversation, Sampling, TextPart, Turn
+from gateway.dialects.bodies.strict_json import checked
+from gateway.dialects.fitting.own_names import OwnNames
 from gateway.dialects.loss import AUTO_TIER, Losses, unsupported
 from gateway.dialects.openai_completions.wire import CompletionsBody
-from gateway.dialects.own_names import OwnNames
-from gateway.dialects.strict_json import checked
 from gateway.types import ChatRequest
 
 

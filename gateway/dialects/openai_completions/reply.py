@@ -3,7 +3,7 @@
 import msgspec
 
 from gateway.admission.half_pairs import paired
-from gateway.dialects.naming import message_id
+from gateway.dialects.fitting.naming import message_id
 from gateway.dialects.openai_chat.reply import (
     FINISH_REASONS,
     STOP_REASONS,

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from gateway.admission.hosted_tools import check_tools_priced
-from gateway.dialects import body
+from gateway.dialects.bodies import body
+from gateway.dialects.bodies.reserved import check_not_reserved
+from gateway.dialects.bodies.strict_json import checked, decode_object, invalid
+from gateway.dialects.fitting.parameters import takes, unfit
 from gateway.dialects.loss import check_tier_priced, unsupported
 from gateway.dialects.openai_chat.request import with_usage_asked
 from gateway.dialects.openai_completions.wire import CompletionsBody
-from gateway.dialects.parameters import takes, unfit
-from gateway.dialects.reserved import check_not_reserved
-from gateway.dialects.strict_json import checked, decode_object, invalid
 from gateway.estimate import estimate_input_tokens, estimate_longest_tokens
 from gateway.ports import UpstreamBody
 from gateway.types import ChatRequest, Target

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from gateway.dialects import sse
-from gateway.dialects.naming import made_at, message_id
+from gateway.dialects.fitting.naming import made_at, message_id
 from gateway.dialects.openai_chat.reply import FINISH_REASONS, encode_usage, told_tier
 from gateway.dialects.openai_chat.stream_out import DONE, PING, failure
 from gateway.errors import GatewrightError

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from gateway.dialects.bodies.strict_json import Fraction, ModelName
 from gateway.dialects.openai_chat.wire import STOPS_MAX, Piece, StreamOptions
-from gateway.dialects.strict_json import Fraction, ModelName
 
 
 Text = Annotated[str, Meta(min_length=1)]

@@ -6,7 +6,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from gateway.dialects import body, sse
+from gateway.dialects import sse
+from gateway.dialects.bodies import body
 from gateway.dialects.openai_responses.errors import response_error
 from gateway.dialects.openai_responses.reply import response_object
 from gateway.errors import GatewrightError

@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.dialects import body, sse
+from gateway.dialects import sse
+from gateway.dialects.bodies import body
 from gateway.dialects.openai_responses.errors import error_event
 from gateway.dialects.openai_responses.reply import encode_usage, own_fields, status_at_end
 from gateway.errors import GatewrightError

@@ -23,8 +23,11 @@ from gateway.conversation import (
     Turn,
     told,
 )
-from gateway.dialects.allowed_tools import ALLOWED, only
-from gateway.dialects.inline_data import image_at, in_detail, inline_data
+from gateway.dialects.bodies.inline_data import image_at, in_detail, inline_data
+from gateway.dialects.bodies.strict_json import checked
+from gateway.dialects.fitting.allowed_tools import ALLOWED, only
+from gateway.dialects.fitting.own_names import OwnNames
+from gateway.dialects.fitting.text_tools import text_as_arguments
 from gateway.dialects.loss import AUTO_TIER, Losses, breakpoint_life, unsupported
 from gateway.dialects.openai_responses import built_in, wire
 from gateway.dialects.openai_responses.foreign import readable
@@ -40,9 +43,6 @@ from gateway.dialects.openai_responses.tools import (
     listed,
 )
 from gateway.dialects.openai_words import KIN, kin_of
-from gateway.dialects.own_names import OwnNames
-from gateway.dialects.strict_json import checked
-from gateway.dialects.text_tools import text_as_arguments
 from gateway.dialects.token_odds import odds_of_response
 from gateway.types import ChatRequest
 

@@ -7,16 +7,16 @@ from msgspec import Struct
 
 from gateway.admission.half_pairs import paired
 from gateway.conversation import PART_SEAM
-from gateway.dialects import body
+from gateway.dialects.bodies import body
 from gateway.dialects.figures import read_figures, written_in_all
-from gateway.dialects.naming import made_at
+from gateway.dialects.fitting.naming import made_at
+from gateway.dialects.fitting.text_tools import text_as_arguments, text_of
 from gateway.dialects.openai_chat.reply import served_tier, told_tier
 from gateway.dialects.openai_responses import built_in
 from gateway.dialects.openai_responses.foreign import is_text_call, item_of, searches_in, written_in
 from gateway.dialects.openai_responses.marks import wrapped_block, wrapped_item
 from gateway.dialects.openai_responses.tools import Called
 from gateway.dialects.openai_responses.wire import Item, Part, Reply, UsageWire
-from gateway.dialects.text_tools import text_as_arguments, text_of
 from gateway.dialects.token_odds import Token, asks_odds, in_chat, whole
 from gateway.errors import UpstreamFailed, UpstreamMalformed
 from gateway.estimate import estimate_written_tokens

@@ -5,7 +5,17 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from gateway.conversation import BLOCK_MARK
-from gateway.dialects import body
+from gateway.dialects.bodies import body
+from gateway.dialects.bodies.reserved import check_not_reserved
+from gateway.dialects.bodies.strict_json import checked, decode_object, invalid
+from gateway.dialects.fitting.parameters import (
+    LEAST_EFFORT,
+    RESPONSES_WORDS,
+    cannot_rest,
+    reasons_at,
+    unfit,
+)
+from gateway.dialects.fitting.unpriced import leave_out
 from gateway.dialects.loss import check_schema_wanted, check_tier_priced, unsupported
 from gateway.dialects.openai_responses.foreign import attached, readable
 from gateway.dialects.openai_responses.tools import listed
@@ -15,16 +25,6 @@ from gateway.dialects.openai_responses.wire import (
     Part,
     ResponsesBody,
 )
-from gateway.dialects.parameters import (
-    LEAST_EFFORT,
-    RESPONSES_WORDS,
-    cannot_rest,
-    reasons_at,
-    unfit,
-)
-from gateway.dialects.reserved import check_not_reserved
-from gateway.dialects.strict_json import checked, decode_object, invalid
-from gateway.dialects.unpriced import leave_out
 from gateway.estimate import estimate_input_tokens
 from gateway.ports import UpstreamBody
 from gateway.thread import Thread

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.dialects import sse
+from gateway.dialects.fitting.text_tools import text_of
 from gateway.dialects.openai_responses import built_in
 from gateway.dialects.openai_responses.errors import error_event, response_error
 from gateway.dialects.openai_responses.pass_through import PING
@@ -21,7 +22,6 @@ from gateway.dialects.openai_responses.reply import (
     text_part,
 )
 from gateway.dialects.openai_responses.tools import Called, called_there
-from gateway.dialects.text_tools import text_of
 from gateway.dialects.token_odds import Token, asks_odds, in_chunk, in_pieces
 from gateway.errors import GatewrightError
 from gateway.types import ChatRequest, Delta, StreamEvent, Usage

@@ -13,11 +13,11 @@ import msgspec
 from msgspec import Struct
 
 from gateway.conversation import Hosted, TextForm, Tool, ToolChoice
+from gateway.dialects.fitting.naming import renamed_tools, tool_name
+from gateway.dialects.fitting.text_tools import text_schema
 from gateway.dialects.loss import Losses, unsupported
-from gateway.dialects.naming import renamed_tools, tool_name
 from gateway.dialects.openai_responses import built_in
 from gateway.dialects.openai_responses.wire import ListedTool, ToolWire
-from gateway.dialects.text_tools import text_schema
 
 
 ADDITIONAL = "additional_tools"

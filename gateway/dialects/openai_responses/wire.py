@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Raw, Struct
 
+from gateway.dialects.bodies.strict_json import Count, Fraction, ModelName, PositiveInt
 from gateway.dialects.openai_chat.wire import LOGPROBS_MAX, InputDetails, OutputDetails
-from gateway.dialects.strict_json import Count, Fraction, ModelName, PositiveInt
 
 
 Object = dict[str, object]

@@ -21,10 +21,12 @@ from gateway.conversation import (
     ToolResultPart,
     Turn,
 )
-from gateway.dialects.allowed_tools import ALLOWED, offered
-from gateway.dialects.breakpoints import marked, settled
+from gateway.dialects.fitting.allowed_tools import ALLOWED, offered
+from gateway.dialects.fitting.breakpoints import marked, settled
+from gateway.dialects.fitting.naming import tool_name
+from gateway.dialects.fitting.parameters import RESPONSES_SAMPLING
+from gateway.dialects.fitting.text_tools import text_of
 from gateway.dialects.loss import Losses, check_schema_wanted, unsupported
-from gateway.dialects.naming import tool_name
 from gateway.dialects.openai_responses.marks import unwrapped_item
 from gateway.dialects.openai_responses.request import ENCRYPTED, check_limit
 from gateway.dialects.openai_words import (
@@ -38,8 +40,6 @@ from gateway.dialects.openai_words import (
     strictness,
     told_user,
 )
-from gateway.dialects.parameters import RESPONSES_SAMPLING
-from gateway.dialects.text_tools import text_of
 from gateway.dialects.token_odds import INCLUDED, told_to_response
 from gateway.ports import UpstreamBody
 from gateway.types import Target

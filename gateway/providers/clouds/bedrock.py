@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import ClassVar, Final
 
-from gateway.dialects.body import patch
+from gateway.dialects.bodies.body import patch
 from gateway.errors import ConfigurationInvalid
 from gateway.ports import UpstreamCall
 from gateway.providers.clouds.proofs import KeyProof, Proof

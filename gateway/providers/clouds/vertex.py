@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from gateway.dialects.body import patch
+from gateway.dialects.bodies.body import patch
 from gateway.errors import ConfigurationInvalid
 from gateway.ports import UpstreamCall
 from gateway.providers.anthropic import ANTHROPIC_VERSION

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.clock import SECOND_US
-from gateway.dialects.body import one_line
+from gateway.dialects.bodies.body import one_line
 from gateway.errors import (
     UpstreamFailed,
     UpstreamMalformed,

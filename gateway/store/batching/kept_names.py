@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, structs
 
-from gateway.dialects.openai_batches import BYTE_ORDER_MARK
+from gateway.dialects.resources.openai_batches import BYTE_ORDER_MARK
 from gateway.money.budgets import end_user_reference, end_user_subject
 
 

@@ -13,8 +13,8 @@ from gateway.batches import DAMAGED, Batch, Ending, LineCounts, LineEnd, Told
 from gateway.batching import chores
 from gateway.batching.chores import BatchChores, split_lines
 from gateway.configuration.settings import Limits
-from gateway.dialects.anthropic_batches import LOST, NOT_SENT, message_result_line
-from gateway.dialects.openai_batches import result_line
+from gateway.dialects.resources.anthropic_batches import LOST, NOT_SENT, message_result_line
+from gateway.dialects.resources.openai_batches import result_line
 from gateway.errors import Exhausted
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret

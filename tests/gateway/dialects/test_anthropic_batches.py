@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from gateway.dialects import anthropic_batches
-from gateway.dialects.anthropic_batches import split_requests
+from gateway.dialects.resources import anthropic_batches
+from gateway.dialects.resources.anthropic_batches import split_requests
 from gateway.errors import RequestInvalid
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.dialects import body
+from gateway.dialects.bodies import body
 from tests.gateway.dialects.samples import ANTHROPIC, OPENAI, target
 
 

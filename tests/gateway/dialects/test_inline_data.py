@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.dialects.inline_data import inline_data
+from gateway.dialects.bodies.inline_data import inline_data
 
 
 @pytest.mark.parametrize(

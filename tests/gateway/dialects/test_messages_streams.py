@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from classifiers.identifiers import is_name
-from gateway.dialects.answer_tool import ANSWER_TOOL
-from gateway.dialects.naming import call_id
+from gateway.dialects.fitting.answer_tool import ANSWER_TOOL
+from gateway.dialects.fitting.naming import call_id
 from gateway.dialects.sse import Splitter
 from gateway.errors import UpstreamMalformed
 from gateway.types import Delta, StreamEvent, Usage

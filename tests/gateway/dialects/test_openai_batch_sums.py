@@ -8,7 +8,7 @@ import pytest
 from openai.types.batch_usage import BatchUsage
 
 from gateway.batches import AnswerSums
-from gateway.dialects.openai_batch_sums import usage_object, with_answer
+from gateway.dialects.resources.openai_batch_sums import usage_object, with_answer
 
 
 CHAT: dict[str, Any] = {

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.dialects.anthropic_messages.counting import AnthropicTokenCount
-from gateway.dialects.flaws import WALKED_CHARACTERS_MAX, path_to
+from gateway.dialects.bodies.flaws import WALKED_CHARACTERS_MAX, path_to
+from gateway.dialects.bodies.strict_json import decode_object
 from gateway.dialects.openai_responses.counting import OpenAITokenCount
 from gateway.dialects.registry import DIALECTS
-from gateway.dialects.strict_json import decode_object
 from gateway.errors import RequestInvalid
 from gateway.ports import Dialect
 

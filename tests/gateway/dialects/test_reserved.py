@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from gateway.dialects.other_letters import WORDS
+from gateway.dialects.bodies.other_letters import WORDS
+from gateway.dialects.bodies.reserved import NAMES
 from gateway.dialects.registry import DIALECTS
-from gateway.dialects.reserved import NAMES
 from gateway.errors import FeatureUnsupported, RequestInvalid
 from gateway.types import ChatRequest
 from tests.gateway.dialects.samples import chat

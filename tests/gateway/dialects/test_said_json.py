@@ -6,9 +6,9 @@ import pytest
 from gateway.admission.answer_bounds import VALUES_MAX
 from gateway.conversation import RAW_ARGUMENTS, ResponseFormat
 from gateway.dialects.anthropic_messages.reply import as_object
+from gateway.dialects.bodies.schema_check import TEXT_LENGTH_MAX, unmet
 from gateway.dialects.counted import REPLY_BYTES_MAX, read_count
 from gateway.dialects.openai_responses.built_in import SEARCH, call_fields
-from gateway.dialects.schema_check import TEXT_LENGTH_MAX, unmet
 from gateway.errors import UpstreamMalformed
 
 

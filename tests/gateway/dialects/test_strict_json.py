@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.dialects.strict_json import DEPTH_MAX, _canonical, _read_strictly, decode_object
+from gateway.dialects.bodies.strict_json import DEPTH_MAX, _canonical, _read_strictly, decode_object
 from gateway.errors import RequestInvalid
 
 

@@ -8,7 +8,7 @@ from sqlalchemy import delete, select, update
 from gateway.audit.memory import MemoryAuditLog
 from gateway.audit.projecting.projector import Projector
 from gateway.batches import Batch, LineEnd
-from gateway.dialects.openai_batches import BYTE_ORDER_MARK
+from gateway.dialects.resources.openai_batches import BYTE_ORDER_MARK
 from gateway.secrets.content_keys import KeyClosed
 from gateway.store.batching.files import PART_BYTES, kept_file_parts, kept_files
 from gateway.store.batching.leads import RECEIVING

@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from gateway.batches import DAMAGED, UNREADABLE, Batch, EndedLine, Line
 from gateway.clock import SECOND_US
-from gateway.dialects.body import one_line
-from gateway.dialects.strict_json import decode_object, invalid
+from gateway.dialects.bodies.body import one_line
+from gateway.dialects.bodies.strict_json import decode_object, invalid
 from gateway.errors import RequestInvalid
 
 

@@ -8,7 +8,7 @@ else there.
 from collections.abc import Collection
 from typing import Final
 
-from gateway.dialects.reserved import NAMES
+from gateway.dialects.bodies.reserved import NAMES
 from gateway.errors import RequestInvalid
 
 

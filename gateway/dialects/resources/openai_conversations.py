@@ -9,10 +9,10 @@ from msgspec import Meta, Struct
 from gateway.clock import SECOND_US
 from gateway.continuing.items import LIST, in_parts
 from gateway.continuing.kept_conversations import Entry, KeptConversation
-from gateway.dialects.body import split
-from gateway.dialects.metadata import check_metadata
-from gateway.dialects.openai_batches import list_object
-from gateway.dialects.strict_json import checked, decode_object, invalid
+from gateway.dialects.bodies.body import split
+from gateway.dialects.bodies.strict_json import checked, decode_object, invalid
+from gateway.dialects.resources.metadata import check_metadata
+from gateway.dialects.resources.openai_batches import list_object
 from policies.facts import AUTO
 
 

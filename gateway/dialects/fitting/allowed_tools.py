@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from msgspec import structs
 
 from gateway.conversation import Conversation, Tool, ToolChoice
+from gateway.dialects.bodies.strict_json import invalid
 from gateway.dialects.loss import unsupported
-from gateway.dialects.strict_json import invalid
 
 
 ALLOWED = "allowed_tools"

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct, field
 
 from gateway.batches import AnswerSums
-from gateway.dialects.strict_json import Count
+from gateway.dialects.bodies.strict_json import Count
 
 
 class _Details(Struct, frozen=True):

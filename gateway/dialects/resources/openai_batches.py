@@ -18,10 +18,10 @@ from gateway.batches import (
     Line,
 )
 from gateway.clock import SECOND_US
-from gateway.dialects.body import one_line
-from gateway.dialects.metadata import check_metadata
-from gateway.dialects.openai_batch_sums import usage_object
-from gateway.dialects.strict_json import checked, decode_object, invalid
+from gateway.dialects.bodies.body import one_line
+from gateway.dialects.bodies.strict_json import checked, decode_object, invalid
+from gateway.dialects.resources.metadata import check_metadata
+from gateway.dialects.resources.openai_batch_sums import usage_object
 from gateway.errors import GatewrightError, RequestInvalid
 
 

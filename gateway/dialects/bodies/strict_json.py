@@ -13,13 +13,13 @@ from typing import Annotated, Any, NoReturn, TypeVar
 import msgspec
 from msgspec import Meta
 
-from gateway.dialects.flaws import (
+from gateway.dialects.bodies.flaws import (
     path_of_ambiguity,
     path_of_depth,
     path_of_half_pair,
     path_to,
 )
-from gateway.dialects.other_letters import check_letters
+from gateway.dialects.bodies.other_letters import check_letters
 from gateway.errors import RequestInvalid
 
 

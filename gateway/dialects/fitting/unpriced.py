@@ -16,7 +16,7 @@ from gateway.admission.hosted_tools import (
     kind_of,
     unpriced_tools,
 )
-from gateway.dialects import body
+from gateway.dialects.bodies import body
 from gateway.dialects.loss import unsupported
 from gateway.price import Price
 from gateway.types import ChatRequest, Target

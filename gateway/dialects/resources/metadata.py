@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from gateway.dialects.strict_json import invalid
+from gateway.dialects.bodies.strict_json import invalid
 
 
 METADATA_MAX: Final = 16

@@ -9,7 +9,7 @@ from collections import deque
 from msgspec import structs
 
 from gateway.conversation import Part, ToolCallPart, ToolResultPart, Turn
-from gateway.dialects.naming import tool_id
+from gateway.dialects.fitting.naming import tool_id
 
 
 def told_apart(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:

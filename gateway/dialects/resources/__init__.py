@@ -1,0 +1,1 @@
+"""What vendors keep beside answers, in their words: files, batches, conversations."""
