@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from classifiers.pii.detect import find
 from classifiers.pii.labels import data_class_of
-from classifiers.pii.normalise import normalise
-from classifiers.pii.torn import DIGITS, LEAST_DIGITS, MOST_DIGITS, WORDS, label_of
+from classifiers.pii.numerals.torn import DIGITS, LEAST_DIGITS, MOST_DIGITS, WORDS, label_of
+from classifiers.pii.views.normalise import normalise
 from classifiers.verdicts import CLEAN, Verdict, counted
 
 

@@ -15,7 +15,7 @@ from classifiers.identifiers import FIELDS, is_name
 from classifiers.opaque import binary_kind, is_binary, kind_of_media
 from classifiers.parts import Part, asked, is_asking, parts_of
 from classifiers.pieces import bytes_said, pieces_of
-from classifiers.pii.decoded import CUT
+from classifiers.pii.views.decoded import CUT
 from classifiers.sealed import SEALING, SIGNED, has_seal, is_sealed, wrapped
 from classifiers.segments import ASIDE, CODES, Extraction, Segment
 from classifiers.tables import table_in, table_said, tables_in_text

@@ -10,7 +10,7 @@ import zlib
 from base64 import b64decode
 from typing import Final
 
-from classifiers.pii import validators
+from classifiers.pii.numerals import validators
 
 
 FIELDS: Final = frozenset(

@@ -6,8 +6,8 @@ Programs and agents send both: `["4111", "1111", …]`, `{"type": "Buffer", "dat
 from collections.abc import Sequence
 from typing import Final
 
-from classifiers.pii import validators
-from classifiers.pii.encodings import of_bytes
+from classifiers.pii.numerals import validators
+from classifiers.pii.views.encodings import of_bytes
 
 
 _LEAST_DIGITS: Final = 12

@@ -11,15 +11,15 @@ from msgspec import Struct, structs
 
 from classifiers.adjoining import torn_values
 from classifiers.pii.columns import open_heading
+from classifiers.pii.credentials.media import apart_from_media
 from classifiers.pii.detect import Scan
 from classifiers.pii.disguises import SIBLINGS
 from classifiers.pii.findings import Finding
 from classifiers.pii.html_tables import open_row
 from classifiers.pii.labels import DataClass, data_class_of
-from classifiers.pii.media import apart_from_media
-from classifiers.pii.normalise import normalise
+from classifiers.pii.names.tagger import never
 from classifiers.pii.scanner import Scanner, in_files
-from classifiers.pii.tagger import never
+from classifiers.pii.views.normalise import normalise
 from classifiers.units import SEAM, Unit
 
 

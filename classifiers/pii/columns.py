@@ -12,8 +12,8 @@ from typing import Final
 
 import re2
 
-from classifiers.pii.decoded import CUT, Change
 from classifiers.pii.gate import options
+from classifiers.pii.views.decoded import CUT, Change
 from classifiers.units import SEAM
 
 

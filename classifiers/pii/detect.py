@@ -14,19 +14,19 @@ from typing import Any
 import re2
 from msgspec import Struct, structs
 
-from classifiers.pii import numbers, validators
-from classifiers.pii.decoded import Decoded
+from classifiers.pii.credentials.own_forms import without_own_forms
+from classifiers.pii.credentials.passwords import PASSWORDS
+from classifiers.pii.credentials.pins import PINS
+from classifiers.pii.credentials.secrets import PRIVATE_KEY_HEAD, SECRETS
 from classifiers.pii.disguises import DISGUISES, ROUNDS_MAX, Disguise
 from classifiers.pii.findings import Finding, without_overlaps
 from classifiers.pii.gate import Gate, options, trigger_of
-from classifiers.pii.normalise import View, normalise
-from classifiers.pii.own_forms import without_own_forms
-from classifiers.pii.passwords import PASSWORDS
+from classifiers.pii.numerals import numbers, validators
 from classifiers.pii.patterns import PATTERNS
-from classifiers.pii.pins import PINS
 from classifiers.pii.readings import readings
 from classifiers.pii.rules import Rule
-from classifiers.pii.secrets import PRIVATE_KEY_HEAD, SECRETS
+from classifiers.pii.views.decoded import Decoded
+from classifiers.pii.views.normalise import View, normalise
 
 
 MIN_SCORE = 0.5

@@ -11,16 +11,18 @@ from typing import Final
 import re2
 from msgspec import Struct
 
-from classifiers.pii import bases, boxed, broken, columns, encodings, html_tables, rotated, torn
-from classifiers.pii.called import called, is_called
-from classifiers.pii.decoded import Change, Decoded
+from classifiers.pii import columns, html_tables
+from classifiers.pii.credentials.called import called, is_called
+from classifiers.pii.credentials.pins_elsewhere import called_pins, is_called_pin
 from classifiers.pii.findings import Finding
 from classifiers.pii.gate import options
-from classifiers.pii.number_signs import apart, stands_at_a_number
+from classifiers.pii.numerals import boxed, broken, torn
+from classifiers.pii.numerals.number_signs import apart, stands_at_a_number
+from classifiers.pii.numerals.scattered import TRIGGER, scattered
+from classifiers.pii.numerals.spoken import SPOKEN_TRIGGER, says_digits, spelled_digits, spelled_out
 from classifiers.pii.patterns import UPI_HANDLES
-from classifiers.pii.pins_elsewhere import called_pins, is_called_pin
-from classifiers.pii.scattered import TRIGGER, scattered
-from classifiers.pii.spoken import SPOKEN_TRIGGER, says_digits, spelled_digits, spelled_out
+from classifiers.pii.views import bases, encodings, rotated
+from classifiers.pii.views.decoded import Change, Decoded
 
 
 ROUNDS_MAX: Final = 3

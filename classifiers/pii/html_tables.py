@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from classifiers.pii.columns import COLUMNS_MAX, HEADING, Cell, word_in
-from classifiers.pii.decoded import Change
+from classifiers.pii.views.decoded import Change
 
 
 TRIGGER: Final = r"(?i)<t[hd][\s>]"

@@ -5,7 +5,7 @@ Numbers that are only digits and separators are judged in `numbers`, credentials
 
 from collections.abc import Callable
 
-from classifiers.pii import validators
+from classifiers.pii.numerals import validators
 from classifiers.pii.rules import Rule
 
 

@@ -7,9 +7,9 @@ read so keeps its place in the text.
 
 from collections.abc import Iterator
 
-from classifiers.pii.decoded import Decoded, with_changes
 from classifiers.pii.disguises import Disguise
-from classifiers.pii.normalise import View
+from classifiers.pii.views.decoded import Decoded, with_changes
+from classifiers.pii.views.normalise import View
 
 
 def readings(disguise: Disguise, text: str, view: View) -> Iterator[Decoded]:

@@ -11,24 +11,24 @@ from typing import Final
 
 from msgspec import structs
 
-from classifiers.pii.decoded import Decoded
+from classifiers.pii.credentials.media import apart_from_media
+from classifiers.pii.credentials.own_forms import without_own_forms
 from classifiers.pii.detect import Look, Scan, look
 from classifiers.pii.detect import warm as warm_rules
-from classifiers.pii.everyday import named_part
 from classifiers.pii.findings import Finding, without_overlaps
-from classifiers.pii.follow_up import followed, lines_of
-from classifiers.pii.german import nouns_part
-from classifiers.pii.honorifics import named
-from classifiers.pii.media import apart_from_media
-from classifiers.pii.normalise import readable
-from classifiers.pii.normalise import warm as warm_tables
-from classifiers.pii.own_forms import without_own_forms
-from classifiers.pii.places import is_of_costs, is_told
-from classifiers.pii.soft import soft_findings
-from classifiers.pii.tagger import OutOfTimeError, Tagger, never
-from classifiers.pii.tagger import load as load_tagger
-from classifiers.pii.witnesses import OF_PERSONS, may_be_of_person, speaks_for
-from classifiers.pii.writing import may_name
+from classifiers.pii.names.everyday import named_part
+from classifiers.pii.names.follow_up import followed, lines_of
+from classifiers.pii.names.german import nouns_part
+from classifiers.pii.names.honorifics import named
+from classifiers.pii.names.places import is_of_costs, is_told
+from classifiers.pii.names.soft import soft_findings
+from classifiers.pii.names.tagger import OutOfTimeError, Tagger, never
+from classifiers.pii.names.tagger import load as load_tagger
+from classifiers.pii.names.witnesses import OF_PERSONS, may_be_of_person, speaks_for
+from classifiers.pii.names.writing import may_name
+from classifiers.pii.views.decoded import Decoded
+from classifiers.pii.views.normalise import readable
+from classifiers.pii.views.normalise import warm as warm_tables
 
 
 # A name needs a capital, another script, digits, or a word that introduces it; an address in small

@@ -13,7 +13,7 @@ import msgspec
 from classifiers.complexity import train as trainer
 from classifiers.complexity.ability import Labelled, fit_ability
 from classifiers.complexity.model import load as load_complexity
-from classifiers.pii.tagger import ARTEFACT_DIRECTORY
+from classifiers.pii.names.tagger import ARTEFACT_DIRECTORY
 from classifiers.pii.training.train_tagger import Recipe
 from classifiers.pii.training.train_tagger import train as train_tagger
 from gateway.cli.groups import Commands

@@ -8,7 +8,7 @@ come from documentation ranges. What has none of these, such as an account's num
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from classifiers.pii import validators
+from classifiers.pii.numerals import validators
 
 
 ONE_WAY: Final = frozenset({"SECRET", "JWT", "PRIVATE_KEY", "PASSWORD"})

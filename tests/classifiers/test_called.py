@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from classifiers.pii.called import called
-from classifiers.pii.decoded import with_changes
+from classifiers.pii.credentials.called import called
 from classifiers.pii.detect import find
+from classifiers.pii.views.decoded import with_changes
 from tests.classifiers import samples
 
 

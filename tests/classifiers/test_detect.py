@@ -11,7 +11,8 @@ import re2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from classifiers.pii import detect, gate, passwords, patterns, secrets
+from classifiers.pii import detect, gate, patterns
+from classifiers.pii.credentials import passwords, secrets
 from classifiers.pii.detect import find
 from classifiers.pii.findings import Finding
 from classifiers.pii.labels import LABELS, DataClass, data_class_of

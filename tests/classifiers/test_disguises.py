@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from classifiers.pii.decoded import CUT, with_changes
 from classifiers.pii.detect import find
+from classifiers.pii.views.decoded import CUT, with_changes
 from tests.classifiers import samples
 
 

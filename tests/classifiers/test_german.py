@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from classifiers.pii.findings import Finding
-from classifiers.pii.german import nouns_part
 from classifiers.pii.labels import SOFT
+from classifiers.pii.names.german import nouns_part
 from classifiers.pii.scanner import Scanner, load
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from classifiers.pii.honorifics import named
+from classifiers.pii.names.honorifics import named
 from classifiers.pii.scanner import PATTERNS_ONLY, Scanner, load
 
 

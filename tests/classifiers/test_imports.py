@@ -15,7 +15,7 @@ def test_inspection_and_complexity_need_neither_sklearn_nor_torch() -> None:
 
 def test_rules_are_compiled_when_a_text_or_the_warming_needs_them_and_not_at_the_start() -> None:
     assert _printed(
-        "from classifiers.pii import detect, normalise;"
+        "from classifiers.pii import detect; from classifiers.pii.views import normalise;"
         "from classifiers.pii.scanner import load;"
         "built = lambda: (detect._compiled.cache_info().currsize,"
         "                 normalise._table.cache_info().currsize);"

@@ -8,9 +8,9 @@ import zlib
 
 import pytest
 
+from classifiers.pii.credentials.media import media
 from classifiers.pii.findings import Finding
 from classifiers.pii.labels import SOFT, DataClass, data_class_of
-from classifiers.pii.media import media
 from classifiers.pii.scanner import PATTERNS_ONLY, Scanner, load
 from classifiers.units import Unit
 from classifiers.verdicts import judge

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from classifiers.pii import validators
 from classifiers.pii.detect import find
+from classifiers.pii.numerals import validators
 from tests.classifiers import samples
 
 

@@ -5,7 +5,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from classifiers.pii.normalise import normalise
+from classifiers.pii.views.normalise import normalise
 
 
 @given(st.text())

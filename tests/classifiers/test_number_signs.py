@@ -7,8 +7,8 @@ from base64 import b64encode
 import pytest
 
 from classifiers.pii.detect import find
-from classifiers.pii.normalise import normalise
-from classifiers.pii.number_signs import stands_at_a_number
+from classifiers.pii.numerals.number_signs import stands_at_a_number
+from classifiers.pii.views.normalise import normalise
 from tests.classifiers import samples
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from classifiers.pii.detect import find
 from classifiers.pii.labels import DataClass, data_class_of
+from classifiers.pii.names.soft import soft_findings
 from classifiers.pii.scanner import load, with_soft
-from classifiers.pii.soft import soft_findings
 from classifiers.units import Unit
 from classifiers.verdicts import judge
 from tests.classifiers.test_worst_cases import Counter

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from classifiers.pii import validators
 from classifiers.pii.detect import find
+from classifiers.pii.numerals import validators
 from tests.classifiers import samples
 
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from classifiers.pii import tagger
-from classifiers.pii.everyday import named_part
 from classifiers.pii.findings import Finding
-from classifiers.pii.follow_up import followed, lines_of
 from classifiers.pii.labels import LABELS, SOFT
+from classifiers.pii.names import tagger
+from classifiers.pii.names.everyday import named_part
+from classifiers.pii.names.follow_up import followed, lines_of
+from classifiers.pii.names.tokens import split, words_of
 from classifiers.pii.scanner import Scanner, load, merged
-from classifiers.pii.tokens import split, words_of
 from classifiers.units import Unit
 from classifiers.verdicts import judge
 from tests.classifiers import samples

@@ -8,10 +8,10 @@ import pytest
 
 from benchmarks import technical
 from classifiers.inspection import inspect
+from classifiers.pii.credentials.own_forms import without_own_forms
 from classifiers.pii.labels import DataClass, data_class_of
-from classifiers.pii.own_forms import without_own_forms
+from classifiers.pii.names.witnesses import speaks_for
 from classifiers.pii.scanner import load
-from classifiers.pii.witnesses import speaks_for
 from tests.identifiers import aadhaar
 
 

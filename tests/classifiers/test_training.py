@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from classifiers.pii import tagger
+from classifiers.pii.names import tagger
 from classifiers.pii.training.fill import Filler, label_of
 from classifiers.pii.training.machines import Machines, varied
 from classifiers.pii.training.network import Batch, Mean, Trainer, fresh_weights

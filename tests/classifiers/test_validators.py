@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from classifiers.pii import validators
+from classifiers.pii.numerals import validators
 from tests.classifiers import samples
 
 

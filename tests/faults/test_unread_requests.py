@@ -9,7 +9,7 @@ import pytest
 
 from classifiers import inspection as inspection_module
 from classifiers.pii import scanner as scanner_module
-from classifiers.pii.tagger import Tagged, Tagger
+from classifiers.pii.names.tagger import Tagged, Tagger
 from tests.faults.envelopes import STYLES, Caller, Style, ask, only_outcome
 from tests.running_gateway import CLAUDE_TARGET, ENGINE_TARGET, GPT_TARGET, Upstreams
 

@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from classifiers.pii.tagger import DIGEST_FILE, MODEL_FILE, Artefact, Matrix
-from classifiers.pii.tokens import FEATURES, Lexicon, NameFilter, words_of
+from classifiers.pii.names.tagger import DIGEST_FILE, MODEL_FILE, Artefact, Matrix
+from classifiers.pii.names.tokens import FEATURES, Lexicon, NameFilter, words_of
 from classifiers.pii.training.corpus import (
     PERMISSIVE,
     TAGS,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from classifiers.pii import validators
 from classifiers.pii.detect import find
+from classifiers.pii.numerals import validators
 from gateway.veiling.forms import HELD_BACK_MAX, Words, in_json, joins
 from gateway.veiling.redaction import (
     Pseudonyms,

@@ -6,7 +6,8 @@ from hashlib import sha256
 
 import pytest
 
-from classifiers.pii import numbers, patterns, validators
+from classifiers.pii import patterns
+from classifiers.pii.numerals import numbers, validators
 from gateway.veiling.surrogates import CHECKED, ONE_WAY, surrogate
 from tests.classifiers import samples
 

@@ -11,7 +11,7 @@ import re2
 
 from classifiers.pii.findings import Finding
 from classifiers.pii.gate import options
-from classifiers.pii.normalise import normalise
+from classifiers.pii.views.normalise import normalise
 
 
 _MONTH = (

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from itertools import islice, pairwise
 from typing import Final
 
-from classifiers.pii import validators
-from classifiers.pii.decoded import Change
+from classifiers.pii.numerals import validators
+from classifiers.pii.views.decoded import Change
 
 
 # \x1e and \x1f part what never was one text.

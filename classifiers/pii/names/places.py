@@ -3,8 +3,8 @@
 import re
 from typing import Final
 
-from classifiers.pii.everyday import is_everyday
-from classifiers.pii.writing import has_capitals
+from classifiers.pii.names.everyday import is_everyday
+from classifiers.pii.names.writing import has_capitals
 
 
 _NOT_IN_ADDRESSES: Final = re.compile(r"[\[\]{}<>=_\\;|$`]|[A-Za-z_]\(|^[a-z]+:$")

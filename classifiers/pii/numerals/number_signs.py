@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from classifiers.pii.decoded import Change
-from classifiers.pii.normalise import HAN_DIGITS
+from classifiers.pii.views.decoded import Change
+from classifiers.pii.views.normalise import HAN_DIGITS
 
 
 # Months, hours and days, and what writes numbers in scripts beside the digits that they have: of

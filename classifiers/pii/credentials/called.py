@@ -11,10 +11,10 @@ from typing import Final
 
 import re2
 
-from classifiers.pii.decoded import Change
+from classifiers.pii.credentials.passwords import password_value
+from classifiers.pii.credentials.secrets import keyed_secret
 from classifiers.pii.gate import options
-from classifiers.pii.passwords import password_value
-from classifiers.pii.secrets import keyed_secret
+from classifiers.pii.views.decoded import Change
 
 
 _PASSWORD: Final = """

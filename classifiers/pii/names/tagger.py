@@ -15,10 +15,10 @@ import msgspec
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from classifiers.pii.tokens import Lexicon, NameFilter, split
+from classifiers.pii.names.tokens import Lexicon, NameFilter, split
 
 
-ARTEFACT_DIRECTORY = Path(__file__).parent / "artefact"
+ARTEFACT_DIRECTORY = Path(__file__).parents[1] / "artefact"
 MODEL_FILE = "tagger.msgpack"
 DIGEST_FILE = "tagger.sha256"
 DISTANCES: Final = (1, 2, 4, 8)

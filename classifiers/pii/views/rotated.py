@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from classifiers.pii.decoded import Change
-from classifiers.pii.encodings import DECODED_MAX
+from classifiers.pii.views.decoded import Change
+from classifiers.pii.views.encodings import DECODED_MAX
 
 
 TRIGGER: Final = r"(?i)\brot[ _\-]?13\b|\b(?:cnffjbeq|cnffjq|frperg|ncvxrl|ncv[ _\-]xrl)"

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
-from classifiers.pii.decoded import Change
-from classifiers.pii.encodings import BREAK, DECODED_MAX, as_text
+from classifiers.pii.views.decoded import Change
+from classifiers.pii.views.encodings import BREAK, DECODED_MAX, as_text
 
 
 _GROUP_32: Final = 8

@@ -5,7 +5,8 @@
 import re
 from itertools import pairwise
 
-from classifiers.pii import prefixes, validators
+from classifiers.pii.credentials import prefixes
+from classifiers.pii.numerals import validators
 from classifiers.pii.rules import Rule
 
 

@@ -12,9 +12,9 @@ from functools import lru_cache, partial
 
 from msgspec import Struct
 
-from classifiers.pii import validators
 from classifiers.pii.labels import data_class_of
-from classifiers.pii.rows import is_stretch
+from classifiers.pii.numerals import validators
+from classifiers.pii.numerals.rows import is_stretch
 
 
 # At most 41 digits with at most three separators between two: a bounded read per candidate.

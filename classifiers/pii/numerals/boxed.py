@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
-from classifiers.pii.decoded import Change
-from classifiers.pii.scattered import scattered
+from classifiers.pii.numerals.scattered import scattered
+from classifiers.pii.views.decoded import Change
 
 
 TRIGGER: Final = (

@@ -13,12 +13,12 @@ from typing import Final
 
 import msgspec
 
-from classifiers.pii.decoded import CUT
-from classifiers.pii.encodings import BREAK, DECODED_MAX
-from classifiers.pii.file_forms import inflated, is_whole, streams_of
+from classifiers.pii.credentials.secrets import random_token
 from classifiers.pii.findings import Finding, without_overlaps
 from classifiers.pii.labels import DataClass, data_class_of
-from classifiers.pii.secrets import random_token
+from classifiers.pii.views.decoded import CUT
+from classifiers.pii.views.encodings import BREAK, DECODED_MAX
+from classifiers.pii.views.file_forms import inflated, is_whole, streams_of
 
 
 _HEADS: Final = (

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from itertools import dropwhile, pairwise, product
 from typing import Final
 
-from classifiers.pii import validators
-from classifiers.pii.decoded import Change, Decoded
 from classifiers.pii.findings import Finding
+from classifiers.pii.numerals import validators
+from classifiers.pii.views.decoded import Change, Decoded
 
 
 _DIGIT_WORDS = {

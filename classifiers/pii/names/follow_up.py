@@ -9,7 +9,7 @@ from typing import Final
 
 from classifiers.pii.findings import Finding
 from classifiers.pii.labels import SOFT
-from classifiers.pii.places import is_of_costs
+from classifiers.pii.names.places import is_of_costs
 
 
 _SURE: Final = 0.6

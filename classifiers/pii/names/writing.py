@@ -7,7 +7,7 @@ so many posts in small letters that it is believed there; in other languages it 
 import re
 from typing import Final
 
-from classifiers.pii.everyday import OF_OTHER_LANGUAGES
+from classifiers.pii.names.everyday import OF_OTHER_LANGUAGES
 
 
 _AROUND: Final = 60

@@ -4,8 +4,8 @@
 
 import re
 
+from classifiers.pii.credentials.secrets import is_placeholder, is_template
 from classifiers.pii.rules import Rule
-from classifiers.pii.secrets import is_placeholder, is_template
 
 
 _NAMED = (

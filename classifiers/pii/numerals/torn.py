@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
-from classifiers.pii import validators
-from classifiers.pii.decoded import Change
-from classifiers.pii.scattered import AADHAARS, CARDS
+from classifiers.pii.numerals import validators
+from classifiers.pii.numerals.scattered import AADHAARS, CARDS
+from classifiers.pii.views.decoded import Change
 
 
 LEAST_DIGITS, MOST_DIGITS = 12, 19

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from classifiers.pii.decoded import Change
+from classifiers.pii.views.decoded import Change
 
 
 _TAG: Final = r"</?[A-Za-z][^<>]{0,120}>"

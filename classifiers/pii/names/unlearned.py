@@ -7,7 +7,7 @@ without blanks, any row of letters looks like a name to it.
 import re
 from typing import Final
 
-from classifiers.pii.honorifics import is_nobody
+from classifiers.pii.names.honorifics import is_nobody
 
 
 _LETTER: Final = re.compile(

@@ -11,8 +11,8 @@ import re
 import string
 from typing import Final
 
-from classifiers.pii.places import is_count, is_place
-from classifiers.pii.unlearned import is_unlearned, speaks_for_unlearned
+from classifiers.pii.names.places import is_count, is_place
+from classifiers.pii.names.unlearned import is_unlearned, speaks_for_unlearned
 
 
 _BEFORE: Final = 60

@@ -11,8 +11,8 @@ from typing import Final
 
 import re2
 
-from classifiers.pii.decoded import Change
 from classifiers.pii.gate import options
+from classifiers.pii.views.decoded import Change
 
 
 _WORDS: Final = """

@@ -14,7 +14,7 @@ from typing import Final
 from unicodedata import category
 from urllib.parse import unquote_to_bytes
 
-from classifiers.pii.decoded import Change
+from classifiers.pii.views.decoded import Change
 
 
 DECODED_MAX: Final = 65_536

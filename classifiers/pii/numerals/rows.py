@@ -9,8 +9,8 @@ on as it began is a row, and within one a card is believed in groups as they are
 from itertools import pairwise
 from typing import Final
 
-from classifiers.pii import validators
-from classifiers.pii.scattered import CARDS
+from classifiers.pii.numerals import validators
+from classifiers.pii.numerals.scattered import CARDS
 
 
 Span = tuple[int, int]

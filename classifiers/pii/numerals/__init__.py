@@ -1,0 +1,1 @@
+"""Identifiers of digits: found in runs, lists, boxes and words, and told by their check digits."""
