@@ -115,7 +115,9 @@ def insertions_of(
     """The same rows for SQLite, in few statements of many rows.
 
     Each value that is bound costs as much as a column of an index, so the rows that have nothing in
-    the seldom columns, and are of the first one's segment, name neither; the others follow them.
+    the seldom columns, and are of the first one's segment, do not name these; the others follow.
+    What all of them have in common is bound anew in each: a number at its mark, by which it could
+    be bound once, is a name to Python's driver, which from 3.14 on takes no sequence for names.
     """
     usual_rows: list[_Row] = []
     others: list[_Row] = []
@@ -125,24 +127,24 @@ def insertions_of(
             place = (projected.worker, projected.segment, projected.raw_json)
             others.append((*usual, *seldom, *place))
         elif seldom is _NOTHING and projected.segment == segment:
-            usual_rows.append(usual)
+            usual_rows.append((worker, segment, *usual))
         else:
             others.append((*usual, *seldom, projected.worker, projected.segment))
     statements = _INSERTS if with_bytes else _INSERTS_OF_PLACES
     return [
-        *_insertions(_INSERTS_OF_USUAL, (worker, segment), usual_rows),
-        *_insertions(statements, (), others),
+        *_insertions(_INSERTS_OF_USUAL, usual_rows),
+        *_insertions(statements, others),
     ]
 
 
-def _insertions(statements: Mapping[int, str], first: _Row, rows: list[_Row]) -> list[Insertion]:
+def _insertions(statements: Mapping[int, str], rows: list[_Row]) -> list[Insertion]:
     """Statements that insert these rows, the largest ones first."""
     insertions: list[Insertion] = []
     begin = 0
     for size, statement in statements.items():
         end = len(rows) - (len(rows) - begin) % size
         values = [
-            (*first, *chain.from_iterable(rows[at : at + size])) for at in range(begin, end, size)
+            tuple(chain.from_iterable(rows[at : at + size])) for at in range(begin, end, size)
         ]
         if values:
             insertions.append(Insertion(statement, values))
@@ -164,7 +166,7 @@ _INSERTS = _statements(COLUMNS, _marks(len(COLUMNS)))
 _INSERTS_OF_PLACES = _statements(COLUMNS[:-1], _marks(len(COLUMNS) - 1))
 _INSERTS_OF_USUAL = _statements(
     ("worker", "segment", *_USUAL, *_SELDOM),
-    f"?1, ?2, {_marks(len(_USUAL))}, {', '.join(repr(value) for value in _NOTHING)}",
+    f"{_marks(2 + len(_USUAL))}, {', '.join(repr(value) for value in _NOTHING)}",
 )
 
 
