@@ -12,12 +12,11 @@ import unicodedata
 from array import array
 from collections import OrderedDict
 from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 from msgspec import Struct, structs
-from numpy.typing import NDArray
 
 from gateway.caching.number_words import is_number
 
@@ -48,7 +47,8 @@ _NEGATIONS: Final = frozenset(
 )
 _HASH: Final = "q"
 
-Vector = NDArray[np.float32]
+# `numpy.typing` says the same, and is a dozen modules more.
+Vector = np.ndarray[Any, np.dtype[np.float32]]
 
 
 class Question(Struct, frozen=True):

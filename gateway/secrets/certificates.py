@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from msgspec import Struct
 
 from gateway.clock import SECOND_US, Clock
@@ -276,7 +275,9 @@ def _chain(settings: Settings, section: Section) -> bytes:
     """The listener's own certificate in DER."""
     listener: Listener = getattr(settings, section)
     file = settings.path(listener.tls_certificate_file)
-    return _leaf(file, f"{section}.tls_certificate_file").public_bytes(Encoding.DER)
+    return _leaf(file, f"{section}.tls_certificate_file").public_bytes(
+        _serialization().Encoding.DER
+    )
 
 
 def kept_certificate(settings: Settings, section: Section, clock: Clock) -> KeptCertificate | None:
@@ -316,6 +317,11 @@ def _leaf(file: Path, key: str) -> "x509.Certificate":
         raise ConfigurationInvalid(str(file), key, "holds no certificate in PEM") from error
 
 
+def _serialization() -> Any:
+    """Loaded only for who has a certificate, too."""
+    return import_module("cryptography.hazmat.primitives.serialization")
+
+
 def _check_dates(leaf: "x509.Certificate", now_us: int, file: Path, key: str) -> None:
     term = term_of(leaf)
     if now_us >= term.ends_us:
@@ -329,7 +335,7 @@ def _check_key(leaf: "x509.Certificate", pair: Pair) -> None:
     file, key = pair.key_file, pair.key_key
     text = FileSecret(file, key, is_shared=pair.is_shared).load().reveal()
     try:
-        private = load_pem_private_key(text.encode(), None)
+        private = _serialization().load_pem_private_key(text.encode(), None)
     except TypeError as error:
         raise ConfigurationInvalid(str(file), key, "is locked with a passphrase") from error
     except (ValueError, UnsupportedAlgorithm) as error:

@@ -253,7 +253,7 @@ xml yml zsh
 hedge hedged hedges hedging pong pings pinged apac emea imei
 """
 
-_EVERYDAY = (
+_LANGUAGES = (
     _GERMAN,
     _FRENCH,
     _SPANISH,
@@ -262,13 +262,10 @@ _EVERYDAY = (
     _POLISH,
     _PORTUGUESE,
     _RUSSIAN,
-    _TECHNICAL,
 )
-_WORDS: Final = frozenset(word for words in _EVERYDAY for word in words.split())
-OF_OTHER_LANGUAGES: Final = (
-    frozenset(word for words in _EVERYDAY[:-1] for word in words.split())
-    | frozenset(_BEFORE_SURNAMES.split())
-) - frozenset(
+_OF_LANGUAGES = frozenset(word for words in _LANGUAGES for word in words.split())
+_WORDS: Final = _OF_LANGUAGES.union(_TECHNICAL.split())
+OF_OTHER_LANGUAGES: Final = _OF_LANGUAGES.union(_BEFORE_SURNAMES.split()) - frozenset(
     """
     a i me no on he do die was an am war so also man will to of men over we is at be as has it by
     but are plus final president in or her dat hat bad not all list fall main star

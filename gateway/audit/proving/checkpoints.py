@@ -12,7 +12,6 @@ from pathlib import Path
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from msgspec import Struct
 
 from gateway.audit.content_keys.keys import LOCK_NAME, KeyWrapper
@@ -66,7 +65,7 @@ class Signer:
     def __init__(self, name: str, seed: bytes) -> None:
         self.name = name
         self._key = Ed25519PrivateKey.from_private_bytes(seed)
-        self.public = self._key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+        self.public = self._key.public_key().public_bytes_raw()
 
     def __repr__(self) -> str:
         return f"Signer({self.verifier_key})"

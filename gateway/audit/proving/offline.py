@@ -9,7 +9,6 @@ log's keys (each worker has one) with --key as you know them from elsewhere; wit
 file's own are used and the output says so. Exit status: 0 it holds, 1 it does not.
 """
 
-import argparse
 import base64
 import hashlib
 import json
@@ -441,6 +440,8 @@ def check_certificate(said: dict[str, Any], trusted: list[str]) -> dict[str, obj
 
 
 def main() -> int:
+    import argparse  # noqa: PLC0415 - the gateway, which imports this file, needs none
+
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     either = parser.add_mutually_exclusive_group(required=True)
     either.add_argument("pack", nargs="?", type=Path)
