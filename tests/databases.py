@@ -9,7 +9,6 @@ catalogue is still the template's. A test marked `either` runs on one of the two
 GATEWRIGHT_TEST_EVERY_DATABASE, as in `make faults`, on both.
 """
 
-import asyncio
 import os
 import re
 import secrets
@@ -17,8 +16,7 @@ import shutil
 import tempfile
 import warnings
 import zlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -32,6 +30,7 @@ from gateway.store import engine, preparing
 from gateway.store.migrate import migrate
 from tests.compiled_statements import CompiledStatements
 from tests.emptied_postgres import Fresh
+from tests.newest_sqlite import newest_sqlite, run_apart
 
 
 Told = TypeVar("Told")
@@ -62,12 +61,6 @@ def _of_two(case: str) -> str:
     return ("sqlite", "postgresql")[zlib.crc32(case.encode()) % 2]
 
 
-def _run_apart(work: Coroutine[Any, Any, Told]) -> Told:
-    """Run on a loop and in a thread of its own: fixtures may be asked for while a loop runs."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, work).result()
-
-
 def _new_name() -> str:
     return f"gw_test_{secrets.token_hex(6)}"
 
@@ -94,7 +87,7 @@ class PostgresServer:
     def create_migrated(self) -> str:
         if not self._template:
             url = self.create()
-            _run_apart(migrate(url))
+            run_apart(migrate(url))
             self._template = make_url(url).database or ""
         if not self._spare:
             self._spare.append(self.create(self._template))
@@ -120,7 +113,7 @@ class PostgresServer:
                 self._fresh = await Fresh.of(self._url.set(database=self._template))
             return await self._fresh.again(self._url.set(database=name), new_name)
 
-        return _run_apart(emptied())
+        return run_apart(emptied())
 
     def _named(self, name: str) -> str:
         return self._url.set(database=name).render_as_string(hide_password=False)
@@ -153,7 +146,7 @@ class PostgresServer:
             finally:
                 await connection.close()
 
-        _run_apart(execute())
+        run_apart(execute())
 
 
 def _own_server(folder: Path) -> Any:
@@ -218,7 +211,7 @@ def _compiled_once() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("sqlite") / "template.db"
-    _run_apart(migrate(f"sqlite+aiosqlite:///{path}"))
+    path.write_bytes(newest_sqlite())
     return path
 
 

@@ -34,6 +34,7 @@ from gateway.store.engine import open_database
 from gateway.store.identity.keys import KeyStore, NewKey, Place
 from gateway.store.money.leases import LeaseTable
 from gateway.types import AuditRecord, Translation
+from tests.newest_sqlite import newest_sqlite
 from tests.upstreams import RecordingUpstream
 
 
@@ -215,6 +216,7 @@ class RunningGateway:
         return self
 
     async def _start(self) -> None:
+        self._lay_sqlite()
         await prepare(self.folder, self.config_file.name)
         self.settings = load_settings(self.config_file)
         with brisk():
@@ -242,6 +244,12 @@ class RunningGateway:
             if not self._thread.is_alive():
                 raise RuntimeError("the gateway did not start")
             await asyncio.sleep(0.01)
+
+    def _lay_sqlite(self) -> None:
+        """Where its file is not there, one that is at the newest schema already."""
+        kind, _, file = load_settings(self.config_file).database_url.partition(":///")
+        if kind.startswith("sqlite") and not Path(file).exists():
+            Path(file).write_bytes(newest_sqlite())
 
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
