@@ -85,7 +85,7 @@ faults: install ## what a caller sees for each upstream fault, the long races, k
 	GATEWRIGHT_FAULT_SIGKILLS=50 $(BIN)/python -m pytest -q tests/faults/test_kills.py
 	GATEWRIGHT_FAULT_DATABASES=sqlite,postgresql $(BIN)/python -m pytest -q tests/faults/test_erased_subject.py tests/faults/test_erased_batches.py tests/faults/test_erased_at_vendors.py
 	GATEWRIGHT_FAULT_EVERY_STEP=1 GATEWRIGHT_TEST_EVERY_DATABASE=1 $(BIN)/python -m pytest -q --timeout 3600 tests/faults/test_erased_under_kills.py tests/faults/test_batches_killed_at_steps.py
-	GATEWRIGHT_TEST_EVERY_DATABASE=1 $(BIN)/python -m pytest -q -m either tests
+	GATEWRIGHT_TEST_EVERY_DATABASE=1 $(BIN)/python -m pytest -q -m "either or long" tests
 	GATEWRIGHT_TEST_EVERY_VIEW=1 GATEWRIGHT_TEST_EVERY_ROLE=1 $(BIN)/python -m pytest -q $$(grep -l "seen.views()\|GATEWRIGHT_TEST_EVERY" -r --include="test_*.py" tests/admin)
 	GATEWRIGHT_TEST_EVERY_CUT=1 $(BIN)/python -m pytest -q --timeout 3600 tests/local_engine/test_triton.py
 	GATEWRIGHT_FAULT_OUTAGE_S=30 GATEWRIGHT_FAULT_KILLS=20 GATEWRIGHT_FAULT_MEASURED=400 $(BIN)/python -m pytest -q --show-capture=no tests/faults/test_database_faults.py

@@ -60,6 +60,8 @@ SETTING: Final = {
 } | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
 """Some 150 processes import the gateway; where an image forbids it to be kept as it was compiled,
 each of them compiles it anew. And pytest finds its plugin, wherever it is started."""
+SHORT: Final = ("-m", "not long")
+"""What takes long for what it adds is run by `make faults`: this run has twenty-five minutes."""
 STUCK: Final = (
     *("-p", "tests.watched", "-p", "tests.shared_files"),
     f"--override-ini=faulthandler_timeout={STUCK_S}",
@@ -97,7 +99,7 @@ class Part:
 
 def main(more: list[str]) -> int:
     """Run all parts; the exit status is the worst of them. `more` is handed to each pytest."""
-    pytest = [sys.executable, "-m", "pytest", *STUCK, *more]
+    pytest = [sys.executable, "-m", "pytest", *STUCK, *SHORT, *more]
     with ExitStack() as stack:
         # What a program that was killed still writes there is no failure of a test.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))

@@ -35,9 +35,11 @@ def _patient_callers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "_WAIT_S", 10.0)
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 async def _one_chromium(anyio_backend: str) -> AsyncIterator[None]:
-    """The tests of a module run on one event loop, and the windows they open are of one browser."""
+    """All these tests run on one event loop, and their windows are of one browser: a start takes a
+    second.
+    """
     async with sharing():
         yield
 

@@ -158,6 +158,7 @@ async def _opens_or_not(
         assert status == 403, (role, route)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 async def test_a_role_that_is_held_everywhere_opens_the_same_in_every_organisation(
     listener: Listener,

@@ -168,6 +168,7 @@ async def test_a_window_too_narrow_for_a_rail_beside_them_shows_every_column_of_
                     assert await seen.page.evaluate(OUT_OF_SIGHT) == [], (path, width)
 
 
+@pytest.mark.long
 async def test_between_a_phone_and_a_desk_no_column_of_a_list_is_out_of_sight(
     listener: Listener,
 ) -> None:

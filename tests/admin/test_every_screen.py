@@ -245,6 +245,7 @@ async def test_every_screen_can_be_read_by_everybody_and_runs_nobodys_text(
     assert wrong == {}
 
 
+@pytest.mark.long
 async def test_links_lead_to_every_page_and_no_reading_breaks(
     tmp_path: Path, database_url: str
 ) -> None:

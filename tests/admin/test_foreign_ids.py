@@ -336,6 +336,7 @@ async def test_with_one_role_nothing_of_another_organisation_is_found_or_changed
     assert matrix.asked > 300
 
 
+@pytest.mark.long
 async def test_with_every_role_at_home_nothing_of_another_organisation_is_found_or_changed(
     listener: Listener, browser: Browser
 ) -> None:

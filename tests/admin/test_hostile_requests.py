@@ -67,6 +67,7 @@ async def signed_in(listener: Listener, browser: Browser) -> None:
     await browser.sign_in_as("ann", PASSWORD)
 
 
+@pytest.mark.long
 async def test_no_address_and_no_query_crashes_a_page(listener: Listener, browser: Browser) -> None:
     await signed_in(listener, browser)
     crashed = []

@@ -95,6 +95,7 @@ async def by_provider(page: Any) -> None:
     await page.wait_for_url(re.compile(r"^[^?]*/$"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ended_s", [STEP_UP_S + 1, IDLE_S + 1])
 async def test_what_was_typed_stays_while_the_provider_proves_who_it_is(
     vouched: Listener, ended_s: float

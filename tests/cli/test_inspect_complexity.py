@@ -134,6 +134,7 @@ def test_training_again_gives_the_same_artefact(labelled: Path, tmp_path: Path) 
     assert said[0].split(":")[0] in card
 
 
+@pytest.mark.long
 def test_a_trained_artefact_ranks_what_it_was_taught(labelled: Path, tmp_path: Path) -> None:
     folds = tmp_path / "folds.jsonl"
     _trained(labelled, tmp_path, "--splits", "train,dev", "--out-of-fold", folds)

@@ -436,6 +436,7 @@ def texts(items: list[msgspec.Raw]) -> list[str]:
     return [msgspec.json.decode(item)["content"] for item in items]
 
 
+@pytest.mark.long
 @settings(
     max_examples=30,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -356,6 +356,7 @@ class Model:
         del self._holders[name]
 
 
+@pytest.mark.long
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

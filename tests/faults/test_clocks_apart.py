@@ -67,6 +67,7 @@ async def test_neither_takes_what_the_other_is_sending(
     check_whole(left)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("off_s", [300, -300])
 async def test_who_dies_leaves_lines_that_the_other_takes_when_their_leases_are_over(
     tmp_path: Path, database_url: str, upstreams: Upstreams, off_s: int

@@ -134,6 +134,7 @@ async def test_an_hour_is_profiled_when_it_has_passed(world: World, jump_s: floa
     assert counts == {("prompts", "auto"): {world.start_us: 1, hour_us: 2}}
 
 
+@pytest.mark.long
 @pytest.mark.either
 async def test_what_a_worker_profiled_that_was_started_by_such_a_clock_is_begun_again(
     world: World,

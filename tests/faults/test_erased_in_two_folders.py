@@ -117,6 +117,7 @@ async def test_a_worker_that_starts_has_done_it_before_it_serves(
     assert len(told["keys_destroyed"]) == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_destroyed", [False, True])
 async def test_a_crash_between_destroying_and_saying_so_is_made_good(
     machine: Machines,

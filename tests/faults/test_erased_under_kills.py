@@ -82,6 +82,7 @@ APPROVALS = {
 APPROVED = list(APPROVALS) if EVERY_STEP else ["gone", "closed"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", APPROVED)
 async def test_an_agreement_that_is_killed_is_carried_on_and_certifies_both_halves(
     machine: Machines, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch, step: str

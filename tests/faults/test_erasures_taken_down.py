@@ -29,6 +29,7 @@ async def withdrawn(gateway: RunningGateway) -> str:
     return case_id
 
 
+@pytest.mark.long
 async def test_cases_go_on_and_count_nothing_twice_after_a_schema_went_down_and_up(
     machine: Machines, http: aiohttp.ClientSession
 ) -> None:

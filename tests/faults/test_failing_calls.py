@@ -73,6 +73,7 @@ def test_whichever_system_call_fails_the_log_is_whole_and_nothing_acknowledged_i
     )
 
 
+@pytest.mark.long
 def test_whichever_system_call_fails_checkpoints_and_exports_get_out_whole(tmp_path: Path) -> None:
     cases = cases_of(syscall_beside.__name__, tmp_path)
     failed = [case for case in cases if case["hit"]]
@@ -84,6 +85,7 @@ def test_whichever_system_call_fails_checkpoints_and_exports_get_out_whole(tmp_p
     print(f"\n{len(failed)} failing calls of signer and sink ({dict(reached)}): lost 0")  # noqa: T201
 
 
+@pytest.mark.long
 def test_whichever_system_call_fails_nothing_that_is_there_is_called_damaged_or_missing(
     tmp_path: Path,
 ) -> None:

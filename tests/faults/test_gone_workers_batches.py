@@ -210,6 +210,7 @@ async def test_what_is_at_a_vendor_is_followed_by_the_other_and_has_one_outcome(
     check_whole(left)
 
 
+@pytest.mark.long
 async def test_a_line_that_was_erased_meanwhile_is_ended_by_the_other_too(
     tmp_path: Path, database_url: str, upstreams: Upstreams
 ) -> None:
@@ -233,6 +234,7 @@ def check_whole(left: Killed) -> None:
     assert (report.bad, report.open_intents) == ((), 0)
 
 
+@pytest.mark.long
 @pytest.mark.postgres
 async def test_where_its_disk_is_lost_an_operator_ends_what_the_database_knows(
     tmp_path: Path, postgres_server: Any, upstreams: Upstreams, monkeypatch: pytest.MonkeyPatch

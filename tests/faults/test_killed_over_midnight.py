@@ -35,6 +35,7 @@ async def upstreams() -> AsyncIterator[Upstreams]:
         yield upstreams
 
 
+@pytest.mark.long
 async def test_the_month_in_which_lines_were_let_through_pays_for_them(
     tmp_path: Path, database_url: str, upstreams: Upstreams
 ) -> None:

@@ -163,6 +163,7 @@ async def test_lines_of_a_killed_worker_are_paid_once(
     await books.database.close()
 
 
+@pytest.mark.long
 async def test_of_lines_that_had_just_ended_when_their_worker_was_killed_nothing_stays_noted(
     tmp_path: Path, database_url: str, upstreams: Upstreams
 ) -> None:

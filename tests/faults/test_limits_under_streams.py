@@ -228,6 +228,7 @@ async def reconciled(config_file: Path) -> tuple[int, list[dict[str, Any]]]:
     return process.returncode, [json.loads(line) for line in said.splitlines()]
 
 
+@pytest.mark.long
 async def test_whatever_is_done_to_limits_under_streams_budgets_say_what_outcomes_add_up_to(
     tmp_path: Path, database_url: str, own_upstreams: Upstreams
 ) -> None:

@@ -65,6 +65,7 @@ async def test_what_was_spent_and_revoked_since_a_backup_stays_so(
     assert account.ledger_microusd == account.audit_microusd <= LIMIT_MICROUSD
 
 
+@pytest.mark.long
 async def test_what_end_users_spent_since_a_backup_stays_spent(
     tmp_path: Path, store: Store, own_upstreams: Upstreams, http: aiohttp.ClientSession
 ) -> None:

@@ -149,6 +149,7 @@ async def test_two_workers_bring_back_what_was_numbered_spent_and_revoked(
     assert "audit:database_older" not in {line["event"] for line in lines}
 
 
+@pytest.mark.long
 async def test_what_lay_on_a_lost_disk_keeps_its_numbers_for_good(
     tmp_path: Path, store: Store, own_upstreams: Upstreams, http: aiohttp.ClientSession
 ) -> None:
@@ -190,6 +191,7 @@ async def exported(gateway: RunningGateway, records: int) -> None:
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("knows", ["both", "first"])
 async def test_a_failover_that_lost_what_was_signed_is_noticed_by_everybody_who_runs(
     tmp_path: Path,

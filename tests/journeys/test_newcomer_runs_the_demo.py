@@ -25,7 +25,7 @@ from tests.free_ports import free_port
 from tests.identifiers import aadhaar
 
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.anyio
 
 QUESTION = "What does a receipt prove?"
 ANSWER = (

@@ -190,6 +190,7 @@ async def test_the_page_is_read_and_rules_are_chosen_without_scripts(acme: Liste
         assert await seen.violations() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("role", "organisation"), [("compliance", "acme"), ("platform_admin", "*"), ("compliance", "*")]
 )

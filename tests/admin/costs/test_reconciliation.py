@@ -250,6 +250,7 @@ def _accounts_of(record: AuditRecord) -> set[str]:
     return levels | {f"key:{record.key_id}", f"user:{record.organisation}/{record.subject}"}
 
 
+@pytest.mark.long
 @ON_BOTH
 @pytest.mark.parametrize("starts", [END_OF_A_MONTH, CLOCKS_GO_BACK], ids=["month", "clocks"])
 async def test_everybody_says_the_same_of_a_history_without_a_crash(

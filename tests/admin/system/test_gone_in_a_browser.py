@@ -140,6 +140,7 @@ async def agrees(seen: Window) -> None:
     await seen.page.wait_for_selector("text=Retired by anton")
 
 
+@pytest.mark.long
 @ON_BOTH
 async def test_two_people_end_what_a_killed_worker_left_whose_folder_is_deleted(
     tmp_path: Path, listener_url: str, upstream: RecordingUpstream

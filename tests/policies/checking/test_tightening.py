@@ -86,7 +86,7 @@ def reaching(draw: st.DrawFn) -> Facts:
     )
 
 
-@settings(max_examples=300)
+@settings(max_examples=2 * settings().max_examples)
 @given(
     change=changed() | st.tuples(constraints(), constraints()),
     others=st.just([]) | RULE_LISTS,
