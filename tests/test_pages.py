@@ -19,7 +19,9 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 PARAGRAPH_CHARACTERS_MAX = 900
 RUNBOOK_CHARACTERS_MAX = 600
 """Pages of operations are read by somebody in a hurry."""
-CHANGE_CHARACTERS_MAX = 400
+CHANGE_CHARACTERS_MAX = 250
+CHANGES_LINES_MAX = 260
+BEGINNING_CHARACTERS = 40
 BEGINS = ("|", "#", "- ", "* ", "> ")
 
 
@@ -100,6 +102,15 @@ def test_no_change_takes_more_than_a_glance() -> None:
     lines = ROOT.joinpath("CHANGELOG.md").read_text(encoding="utf-8").splitlines()
 
     assert [line[:80] for line in lines if len(line) > CHANGE_CHARACTERS_MAX] == []
+    assert len(lines) <= CHANGES_LINES_MAX
+
+
+def test_no_change_is_told_twice() -> None:
+    """Two branches that mended one line left both of it behind."""
+    lines = ROOT.joinpath("CHANGELOG.md").read_text(encoding="utf-8").splitlines()
+    begins = Counter(line[:BEGINNING_CHARACTERS] for line in lines if line.startswith("- "))
+
+    assert [begin for begin, count in begins.items() if count > 1] == []
 
 
 def test_the_index_of_operations_leads_to_each_of_its_pages() -> None:
