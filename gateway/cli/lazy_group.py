@@ -39,6 +39,18 @@ class LazyGroup(Commands):
         assert isinstance(command, click.Command), place
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.exceptions.NoSuchCommand as error:
+            # Click looks for what was meant among commands that are imported: here none is.
+            name = error.command_name
+            raise click.exceptions.NoSuchCommand(
+                name, possibilities=self._places, ctx=ctx
+            ) from None
+
 
 @contextmanager
 def _nothing_collected() -> Iterator[None]:

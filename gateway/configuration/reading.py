@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from gateway.configuration.checking import check, check_database
 from gateway.configuration.settings import Settings
-from gateway.configuration.suggesting import said_of, variable_meant
+from gateway.configuration.suggesting import closest, said_of, variable_meant
 from gateway.configuration.texts import text_of
 from gateway.errors import ConfigurationInvalid
 
@@ -153,10 +153,12 @@ def _apply_environment(tree: dict[str, Any], environment: Mapping[str, str], sou
         section, _, key = variable.removeprefix(ENVIRONMENT_PREFIX).lower().partition("__")
         kind = sections.get(section)
         if not (isinstance(kind, type) and issubclass(kind, Struct)):
-            raise ConfigurationInvalid(variable, section, "there is no such section")
+            reason = f"there is no such section{closest(section, sections)}"
+            raise ConfigurationInvalid(variable, section, reason)
         fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
         if key not in fields:
-            raise ConfigurationInvalid(variable, f"{section}.{key}", "there is no such setting")
+            reason = f"there is no such setting{closest(key, fields)}"
+            raise ConfigurationInvalid(variable, f"{section}.{key}", reason)
         scalar = _scalar(variable, f"{section}.{key}", value, fields[key])
         table = tree.setdefault(section, {})
         if not isinstance(table, dict):

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.configuration.settings import TargetSettings
+from gateway.configuration.suggesting import closest
 from gateway.errors import ConfigurationInvalid
 from gateway.money.entry_faults import entry_faults, refusal_of
 from gateway.price import Price
@@ -320,9 +321,11 @@ def _build_target(
     if not name.startswith(place.target_prefix):
         reason = f"targets of this provider must be named {place.target_prefix}…"
         raise ConfigurationInvalid(source, key, reason)
-    entry = catalogue.models.get(setting.catalogue or setting.model)
+    named = setting.catalogue or setting.model
+    entry = catalogue.models.get(named)
     if entry is None:
         reason = "has no price; name an entry with `catalogue`, or write one in `prices.file`"
+        reason += closest(named, catalogue.models)
         raise ConfigurationInvalid(source, f"{key}.{_named_by(setting)}", reason)
     return Target(
         name=name,

@@ -34,6 +34,13 @@ def test_from_no_answers_nothing_is_learnt(command: tuple[str, ...]) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (2, "", NO_ANSWERS)
 
 
+def test_a_mistyped_command_is_told_which_was_meant(newcomer: Operator) -> None:
+    ended = newcomer.types("confg", "check")
+
+    assert (ended.status, ended.output) == (2, "")
+    assert "No such command 'confg'. Did you mean 'config'?" in ended.errors
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}"])
 def test_a_plan_names_the_file_that_says_too_little(newcomer: Operator, text: str) -> None:
     file = newcomer.folder / "config.json"

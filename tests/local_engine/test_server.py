@@ -210,6 +210,7 @@ def test_an_unknown_model_path_or_method_is_refused(
     with pytest.raises(openai.NotFoundError) as refusal:
         client.chat.completions.create(model="other", messages=[{"role": "user", "content": "x"}])
     assert refusal.value.code == "model_not_found"
+    assert "`gatewright-demo`" in refusal.value.message, "whoever asks the wrong port sees it"
     assert http(engine_process, "GET", "/v1/nothing")[0] == 404
     for method, path, allowed in (
         ("GET", "/v1/chat/completions", "POST"),

@@ -22,6 +22,7 @@ from local_engine.serve.api.errors import (
     NotFound,
     Unauthorized,
     Unavailable,
+    unknown_model,
 )
 from local_engine.serve.api.http import (
     EVENT_STREAM,
@@ -262,7 +263,7 @@ class EngineApp:
 
     async def _one_model(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         if str(scope["path"]).removeprefix(_MODELS) != self._model().name:
-            raise NotFound("The model does not exist.", code="model_not_found", param="model")
+            raise unknown_model(self._model().name)
         await send_body(send, 200, msgspec.json.encode(self._card()))
 
     def _card(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from local_engine.sampling_params import InvalidParameter
 from local_engine.serve.api.chat_request import ChatRequest, read_chat_request
 from local_engine.serve.api.chat_response import DONE, ChatResponse, Choice, as_event
 from local_engine.serve.api.choices import Choices, written
-from local_engine.serve.api.errors import InvalidRequest, NotFound, queue_full
+from local_engine.serve.api.errors import InvalidRequest, queue_full, unknown_model
 from local_engine.serve.api.http import Send, send_body, send_part, start_event_stream
 from local_engine.serve.clock import unix_time_s
 from local_engine.serve.engine import Engine
@@ -26,7 +26,7 @@ async def answer_chat(
     """Answer in one piece or as events; raises `ApiError` while nothing is sent yet."""
     request = read_chat_request(body, engine.defaults, engine.tokenizer)
     if request.model != served_name:
-        raise NotFound("The model does not exist.", code="model_not_found", param="model")
+        raise unknown_model(served_name)
     generations = await _prepare(engine, request, caller)
     response = ChatResponse(
         [

@@ -14,7 +14,7 @@ from local_engine.sampling_params import MAX_TOP_LOGPROBS, InvalidParameter
 from local_engine.serve.api.chat_request import decode_body, unsupported_parameter
 from local_engine.serve.api.chat_response import DONE, as_event, usage
 from local_engine.serve.api.choices import Choices, written
-from local_engine.serve.api.errors import InvalidRequest, NotFound, queue_full
+from local_engine.serve.api.errors import InvalidRequest, queue_full, unknown_model
 from local_engine.serve.api.http import Send, send_body, send_part, start_event_stream
 from local_engine.serve.api.prompt_scores import prompt_scores
 from local_engine.serve.api.prompts import Prompt, Side, read_prompts, shortened
@@ -72,7 +72,7 @@ async def answer_completion(
     """Answer in one piece or as events; raises `ApiError` while nothing is sent yet."""
     request: _Body = decode_body(body, _Body, _UNSUPPORTED)
     if request.model != served_name:
-        raise NotFound("The model does not exist.", code="model_not_found", param="model")
+        raise unknown_model(served_name)
     if request.best_of not in (None, request.num_choices):
         raise unsupported_parameter("best_of", "best_of must be equal to n.")
     generations = await _prepare(engine, request, caller)

@@ -57,6 +57,12 @@ class NotFound(ApiError):
     type = "invalid_request_error"
 
 
+def unknown_model(served_name: str) -> NotFound:
+    """To be raised where a request names another model than the one there is."""
+    message = f"The model does not exist. This engine serves `{served_name}`."
+    return NotFound(message, code="model_not_found", param="model")
+
+
 class MethodNotAllowed(ApiError):
     """Says which methods there are instead (RFC 9110 §15.5.6)."""
 

@@ -8,7 +8,7 @@ import msgspec
 
 from local_engine.core.sequence import PromptTooLong
 from local_engine.serve.api.chat_request import decode_body, unsupported_parameter
-from local_engine.serve.api.errors import InvalidRequest, NotFound, api_error_of
+from local_engine.serve.api.errors import InvalidRequest, api_error_of, unknown_model
 from local_engine.serve.api.http import Send, send_body
 from local_engine.serve.api.prompts import (
     AskedPrompt,
@@ -50,7 +50,7 @@ async def answer_embeddings(body: bytes, send: Send, engine: Engine, served_name
     """The mean of each text's hidden states; a decoder that was not trained for it says little."""
     request: _Embeddings = decode_body(body, _Embeddings, (), _ALWAYS_EMBEDDED)
     if request.model != served_name:
-        raise NotFound("The model does not exist.", code="model_not_found", param="model")
+        raise unknown_model(served_name)
     if request.dimensions is not None:
         raise unsupported_parameter("dimensions")
     if request.encoding_format not in (None, "float", "base64"):

@@ -327,6 +327,20 @@ def test_a_mistyped_variable_is_refused_and_told_what_was_meant(variable: str, m
     assert parse("", GATEWRIGHT_CONFIG="/etc/x.toml", GATEWRIGHT_KEY="k") == parse("")
 
 
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("GATEWRIGHT_DATAPLANE__PORT", "data_plane"),
+        ("GATEWRIGHT_DATA_PLANE__PROT", "port"),
+    ],
+)
+def test_a_mistyped_section_or_key_of_a_variable_is_told_what_was_meant(
+    variable: str, meant: str
+) -> None:
+    with pytest.raises(ConfigurationInvalid, match=f"did you mean `{meant}`"):
+        parse("", **{variable: "9000"})
+
+
 def test_a_variable_that_the_file_names_is_read_whatever_its_name() -> None:
     named = '[alerts]\nsigning_key = { env = "GATEWRIGHT_ALERTS_SIGNING_KEY" }\n'
     settings = parse(named, GATEWRIGHT_ALERTS_SIGNING_KEY="a")

@@ -470,6 +470,12 @@ def test_a_target_that_cannot_be_joined_is_refused(
     assert ("`prices.file`" in caught.value.reason) == without_price
 
 
+def test_a_mistyped_entry_of_prices_is_told_which_was_meant() -> None:
+    setting = TargetSettings(provider="home", model="demo", catalogue="in-hose")
+    with pytest.raises(ConfigurationInvalid, match="did you mean `in-house`"):
+        build_targets({"own": setting}, PLACES, shipped_catalogue())
+
+
 def test_an_engines_own_word_sets_the_digest_and_only_narrows_the_window() -> None:
     setting = TargetSettings(provider="home", model="demo", catalogue="in-house")
     (target,) = build_targets({"own": setting}, PLACES, shipped_catalogue())
