@@ -70,6 +70,24 @@ def test_a_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.M
         FileSecret(path).load()
 
 
+def test_root_reads_what_belongs_to_whom_the_folder_belongs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So root can type a command beside a worker of another user; in /tmp it may be anybody's."""
+    path = write(tmp_path / "token", b"canary")
+    theirs = [*path.stat()[:4], 65_534, *path.stat()[5:]]
+    folder = [*tmp_path.stat()[:4], 65_534, *tmp_path.stat()[5:]]
+    monkeypatch.setattr(os, "fstat", lambda _: os.stat_result(theirs))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(ConfigurationInvalid, match="belongs to another user"):
+        FileSecret(path).load()
+    monkeypatch.setattr(Path, "stat", lambda _: os.stat_result(folder))
+    assert FileSecret(path).load().reveal() == "canary"
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(ConfigurationInvalid, match="belongs to another user"):
+        FileSecret(path).load()
+
+
 def test_a_file_of_root_is_everybodys_to_trust(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
