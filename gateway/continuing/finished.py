@@ -14,7 +14,7 @@ from gateway.clock import Clock
 from gateway.continuing.conversing import Conversations, Turn
 from gateway.continuing.items import named_items
 from gateway.continuing.kept_answers import AnswerStore, KeptAnswer
-from gateway.errors import GatewrightError, Unavailable
+from gateway.errors import GatewrightError, RequestInvalid, Unavailable
 from gateway.projects import Project
 from gateway.telemetry import Event, logger
 
@@ -74,6 +74,8 @@ class Keeping:
             await self._write(finished)
         except Unavailable as error:
             self._wait(finished, error)
+        except RequestInvalid as error:
+            self._say_lost(finished, error)
         finally:
             if not self.has(finished.request_id):
                 await self._conversations.let_go(finished.request_id)
@@ -92,37 +94,48 @@ class Keeping:
     async def tend(self) -> None:
         """Try again what waits; it waits until that is over, whoever breaks it off."""
         for finished in [*self._waiting.values()]:
-            try:
-                await self._write(finished)
-            except Unavailable as error:
-                self._forget(finished)
-                # Behind the others: it may be this one that cannot be written.
-                self._wait(finished, error)
+            if not await self._has_ended(finished):
                 return
-            except Exception as error:
-                # What the database refuses now it refuses for ever.
-                self._forget(finished)
-                self._say_lost(finished, error)
-                raise
-            else:
-                self._forget(finished)
-            finally:
-                if not self.has(finished.request_id):
-                    await self._conversations.let_go(finished.request_id)
 
     async def conclude(self) -> None:
-        """The worker ends: what cannot be written now is not kept."""
+        """The worker ends: each is tried, and what cannot be written now is not kept."""
         for finished in self._waiting.values():
             finished.until_s = -inf
         try:
-            while self._waiting:
-                await self.tend()
+            for finished in [*self._waiting.values()]:
+                await self._has_ended(finished)
         finally:
             for finished in self._waiting.values():
                 self._say_lost(finished)
 
+    async def _has_ended(self, finished: Finished) -> bool:
+        """Try one of those that wait; False where the database is away."""
+        # Behind the others from now on: it may be this one that cannot be written.
+        self._waiting[finished.request_id] = self._waiting.pop(finished.request_id)
+        try:
+            await self._write(finished)
+        except Unavailable as error:
+            self._forget(finished)
+            self._wait(finished, error)
+            return False
+        except RequestInvalid as error:
+            # What the database refuses now it refuses for ever.
+            self._forget(finished)
+            self._say_lost(finished, error)
+        else:
+            self._forget(finished)
+        finally:
+            if not self.has(finished.request_id):
+                await self._conversations.let_go(finished.request_id)
+        return True
+
     async def _write(self, finished: Finished) -> None:
-        """Raises Unavailable; what was written by then is not written again."""
+        """What was written by a try that failed is not written again.
+
+        Raises:
+            Unavailable
+            RequestInvalid: the database cannot hold it.
+        """
         answer, is_there = finished.answer, True
         if finished.turn is not None:
             # What came before it may have been erased: then it is not kept beside that.

@@ -44,10 +44,11 @@ class AnswerStore(Protocol):
     async def keep(self, answer: KeptAnswer, items: Collection[str] = ()) -> bool:
         """`items` are the ids of what was answered, by which a request may say it again.
 
-        False, and nothing is kept, where it `is_erased`.
+        False, and nothing is kept, where it `is_erased`. One that stands there stays as it is.
 
         Raises:
             Unavailable: it cannot be stored.
+            RequestInvalid: it never can.
         """
         ...
 

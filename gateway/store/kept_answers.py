@@ -48,6 +48,7 @@ from gateway.store.schema.owned import (
     same_owner,
 )
 from gateway.store.schema.tables import metadata
+from gateway.store.speech import insert_into
 
 
 _NONCE_BYTES = 12
@@ -111,8 +112,10 @@ class DatabaseAnswers:
         async with self._database.writing() as connection:
             if await is_erased_in(connection, answer):
                 return False
-            await connection.execute(kept_answers.insert(), answer_row(self._master, answer))
-            if rows := item_rows(answer, items):
+            # Nobody guesses an id: what stands there is this one, of a try of which nobody heard.
+            new = insert_into(self._database.kind, kept_answers).on_conflict_do_nothing()
+            done = await connection.execute(new.values(answer_row(self._master, answer)))
+            if done.rowcount and (rows := item_rows(answer, items)):
                 await connection.execute(kept_items.insert(), rows)
         return True
 

@@ -209,14 +209,15 @@ async def test_what_a_silent_database_does_not_take_at_the_end_is_said_to_be_los
     await worker.is_asked.wait()
     ending.cancel()
     await asyncio.wait([ending])
-    assert not_kept(capsys.readouterr().err) == ["req_a", "req_b"]
+    assert sorted(not_kept(capsys.readouterr().err)) == ["req_a", "req_b"]
 
 
+@pytest.mark.parametrize("ends", [False, True])
 async def test_what_the_database_refuses_is_said_to_be_lost_and_holds_up_nothing(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], ends: bool
 ) -> None:
     worker = Waiting()
-    for name in ("a", "b"):
+    for name in ("a", "b", "c"):
         await worker.answer(name)
     usual = worker._keep
 
@@ -226,12 +227,30 @@ async def test_what_the_database_refuses_is_said_to_be_lost_and_holds_up_nothing
         return bool(await usual(answer, *more))
 
     worker.store.keep = refuses
-    with pytest.raises(RequestInvalid):
-        await worker.keeping.tend()
-    await worker.keeping.tend()
+    await (worker.keeping.conclude() if ends else worker.keeping.tend())
     assert not_kept(capsys.readouterr().err) == ["req_a"]
-    assert await worker.kept("a", "b") == ["b"]
+    assert await worker.kept("a", "b", "c") == ["b", "c"]
     assert worker.keeping._waiting_bytes == 0
+    await worker.answer("a")
+    assert not_kept(capsys.readouterr().err) == ["req_a"], "its caller has it all the same"
+
+
+async def test_what_fails_for_a_reason_of_ours_does_not_hold_up_the_others() -> None:
+    worker = Waiting()
+    for name in ("a", "b"):
+        await worker.answer(name)
+    usual = worker._keep
+
+    async def fails(answer: KeptAnswer, *more: Any) -> bool:
+        if answer.answer_id == "a":
+            raise LookupError
+        return bool(await usual(answer, *more))
+
+    worker.store.keep = fails
+    for _ in range(2):
+        with pytest.raises(LookupError):
+            await worker.keeping.tend()
+    assert await worker.kept("a", "b") == ["b"]
 
 
 @pytest.mark.parametrize("is_late", [False, True])

@@ -115,6 +115,15 @@ async def test_answers_are_found_by_what_stands_in_them_while_they_are_there(
     assert await store.holding(PROJECT, ["msg_1"], 99) == []
 
 
+async def test_an_answer_that_is_kept_again_stands_there_once_as_it_was(store: AnswerStore) -> None:
+    """The first try may have been written after its connection broke."""
+    for _ in range(2):
+        assert await store.keep(ANSWER, ["msg_1"])
+
+    assert await store.find(PROJECT, "resp_1", 1) == ANSWER
+    assert await store.holding(PROJECT, ["msg_1"], 1) == ["resp_1"]
+
+
 async def test_names_of_items_go_with_their_answer_whoever_destroys_it(database_url: str) -> None:
     database = open_database(database_url)
     store = DatabaseAnswers(database, MasterKey(Secret(secrets.token_bytes(32))))
