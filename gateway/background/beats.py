@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from functools import partial
+from math import inf
 from typing import Any, Final
 
 from msgspec import structs
@@ -24,7 +25,10 @@ LOOK_S: Final = 5.0
 SILENT_S: Final = LEASE_US / 4e6
 """After a beat that was kept from the database for so long, whoever it is waits a while."""
 AMNESTY_S: Final = LEASE_US / 2e6
-"""So long others have to say that they live, once the database is back for all."""
+"""So long others have to say that they live, once the database is back for all.
+
+Also after a start: whoever was not there does not know whether the database was.
+"""
 RENEW_S: Final = 60.0
 """How often limits that workers share hear that a request is still under way."""
 EVENTS_KEPT_S: Final = 900.0
@@ -59,6 +63,7 @@ class Beats:
         self._begun_s: float | None = None
         """When the first beat began since one was done."""
         self._has_left_earlier = False
+        self._amnesty_until_s = inf
         self._log: Any = logger()
 
     async def beat(
@@ -80,6 +85,7 @@ class Beats:
         if not self._has_left_earlier:
             await self._store.leave_earlier_lives(self._worker, self._holder)
             self._has_left_earlier = True
+            self._amnesty_until_s = self._shared.monotonic_s() + AMNESTY_S
         for run in [*unwritten.values()]:
             end = partial(self._store.end, holder=run.holder)
             await self._end_left(run, Unavailable(_UNWRITTEN), end)
@@ -89,12 +95,14 @@ class Beats:
         now_s = self._shared.monotonic_s()
         if now_s - self._begun_s >= SILENT_S:
             # Nobody could say that he lives, and all leases look lapsed at once.
-            self._look_s = now_s + AMNESTY_S
+            self._amnesty_until_s = now_s + AMNESTY_S
         self._begun_s = None
         if now_s >= self._look_s:
             # Some at once: between them beats say that this worker is alive.
-            has_found = await self._look()
-            self._look_s = now_s if has_found else now_s + LOOK_S
+            is_amnesty = now_s < self._amnesty_until_s
+            has_found = await self._look(left_only=is_amnesty)
+            next_s = min(now_s + LOOK_S, self._amnesty_until_s) if is_amnesty else now_s + LOOK_S
+            self._look_s = now_s if has_found else next_s
 
     async def _keep(
         self,
@@ -122,9 +130,9 @@ class Beats:
             # It was refused to its caller: whether it had been written was not known then.
             await self._threads.discard(*place)
 
-    async def _look(self) -> bool:
+    async def _look(self, *, left_only: bool) -> bool:
         """Whether there were any."""
-        lapsed = await self._store.lapsed()
+        lapsed = await self._store.lapsed(left_only=left_only)
         for run in lapsed:
             await self._end_left(
                 run, WorkerStopped(_LOST), partial(self._store.end_lapsed, run=run)

@@ -122,8 +122,11 @@ class RunStore(Protocol):
         """It is under way no more, whatever its answer says: nobody can open that."""
         ...
 
-    async def lapsed(self) -> Sequence[Run]:
-        """Those whose holder has said nothing for too long; some of them."""
+    async def lapsed(self, *, left_only: bool = False) -> Sequence[Run]:
+        """Those whose holder has said nothing for too long; some of them.
+
+        With `left_only` none whose holder may be alive: only what an earlier life left behind.
+        """
         ...
 
     async def end_lapsed(self, answer: KeptAnswer, run: Run) -> bool:

@@ -55,6 +55,8 @@ from gateway.store.schema.tables import metadata, projects
 
 _AT_ONCE: Final = 20
 _FORGOTTEN_AT_ONCE: Final = 200
+_LEFT_US: Final = 0
+"""Until when what an earlier life of a worker left behind is leased."""
 
 
 def _of_answer() -> ForeignKeyConstraint:
@@ -236,8 +238,9 @@ class DatabaseRuns:
         async with self._database.writing() as connection:
             await connection.execute(over)
 
-    async def lapsed(self) -> Sequence[Run]:
-        query = select(background_runs).where(_RUN.leased_until_us <= self._clock.utc_us())
+    async def lapsed(self, *, left_only: bool = False) -> Sequence[Run]:
+        since_us = _LEFT_US if left_only else self._clock.utc_us()
+        query = select(background_runs).where(_RUN.leased_until_us <= since_us)
         async with self._database.reading() as connection:
             rows = (await connection.execute(query.limit(_AT_ONCE))).mappings().all()
         return [_run_of(row) for row in rows]
@@ -245,7 +248,7 @@ class DatabaseRuns:
     async def leave_earlier_lives(self, worker: str, holder: str) -> None:
         left = update(background_runs).where(_RUN.worker == worker, _RUN.holder != holder)
         async with self._database.writing() as connection:
-            await connection.execute(left.values(leased_until_us=0))
+            await connection.execute(left.values(leased_until_us=_LEFT_US))
 
     async def note(self, run: Run, events: Events) -> bool:
         about = about_events(run.project, run.answer_id, events.number)

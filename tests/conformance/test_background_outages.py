@@ -94,6 +94,7 @@ class Worker:
         self.clock = StoppedClock()
         self.is_away = False
         self.runs: list[Run] = []
+        self.is_left = False
         shared: Any = SimpleNamespace(
             monotonic_s=self.clock.monotonic_s, utc_us=self.clock.utc_us, follow=self._answer
         )
@@ -121,14 +122,17 @@ class Worker:
         if self.is_away:
             raise NotReady("the database does not answer")
 
-    async def _lapsed(self) -> list[Run]:
-        return [*self.runs]
+    async def _lapsed(self, *, left_only: bool) -> list[Run]:
+        return [*self.runs] if self.is_left or not left_only else []
 
     async def _drop(self, run: Run) -> None:
         self.runs.remove(run)
 
     async def beat(self) -> None:
         await self.beats.beat({}, {}, {})
+
+
+LAPSED = Run(Project("acme", "research", "assistant"), "resp_1", "req_1", "w1", "w1.1")
 
 
 @pytest.mark.parametrize("silent_s", [SILENT_S - 1.0, SILENT_S, LEASE_US / 1e6])
@@ -138,6 +142,7 @@ async def test_others_have_a_while_to_say_that_they_live_once_the_database_is_ba
     """Their leases lapsed while nobody could renew them."""
     worker = Worker()
     await worker.beat()
+    worker.clock.advance(AMNESTY_S)
     worker.is_away = True
     for _ in range(2):
         with pytest.raises(NotReady):
@@ -145,12 +150,39 @@ async def test_others_have_a_while_to_say_that_they_live_once_the_database_is_ba
         worker.clock.advance(silent_s / 2)
     worker.is_away = False
     worker.beats._look_s = 0.0
-    worker.runs = [Run(Project("acme", "research", "assistant"), "resp_1", "req_1", "w1", "w1.1")]
+    worker.runs = [LAPSED]
     if silent_s >= SILENT_S:
         await worker.beat()
         worker.clock.advance(AMNESTY_S - 1.0)
         await worker.beat()
         assert len(worker.runs) == 1
         worker.clock.advance(1.0)
+    await worker.beat()
+    assert worker.runs == []
+
+
+@pytest.mark.parametrize("waits_s", [0.0, SILENT_S])
+async def test_who_starts_does_not_know_whether_others_could_say_that_they_live(
+    waits_s: float,
+) -> None:
+    """The database may have come back for them in the same moment."""
+    worker = Worker()
+    worker.runs, worker.is_away = [LAPSED], waits_s > 0
+    if worker.is_away:
+        with pytest.raises(NotReady):
+            await worker.beat()
+        worker.clock.advance(waits_s)
+        worker.is_away = False
+    for _ in range(round(AMNESTY_S)):
+        await worker.beat()
+        assert worker.runs
+        worker.clock.advance(1.0)
+    await worker.beat()
+    assert worker.runs == []
+
+
+async def test_what_an_earlier_life_left_behind_is_ended_at_once() -> None:
+    worker = Worker()
+    worker.runs, worker.is_left = [LAPSED], True
     await worker.beat()
     assert worker.runs == []

@@ -108,6 +108,10 @@ async def test_what_a_worker_had_in_an_earlier_life_has_nobody(world: World) -> 
         assert await world.runs.begin(world.answer(run.answer_id), run, 9)
     await world.runs.leave_earlier_lives("w0", "w0.2")
     assert [run.answer_id for run in await world.runs.lapsed()] == ["a"]
+    world.clock.advance(LEASE_US / 1e6)
+    assert {run.answer_id for run in await world.runs.lapsed()} == {"a", "b"}
+    left = await world.runs.lapsed(left_only=True)
+    assert [run.answer_id for run in left] == ["a"], "who said nothing for long may be alive"
 
 
 async def test_what_is_deleted_under_a_hold_is_not_written_any_more(world: World) -> None:

@@ -33,6 +33,7 @@ async def test_what_a_killed_worker_made_has_failed_elsewhere_and_is_settled_onc
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(beats, "LOOK_S", 0.2)
+    monkeypatch.setattr(beats, "AMNESTY_S", 0.2)
     more = "[inspection]\ndeadline_s = 30.0\n[responses]\nbackground_running_max = 1\n"
     async with RunningGateway(tmp_path, database_url, own_upstreams, more=more) as other:
         key = await other.issue_key()
