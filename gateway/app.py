@@ -213,6 +213,10 @@ class DataPlane:
             count=len(self._prober.board().targets),
         )
 
+    def say_leaving(self) -> None:
+        """This worker is told to end; callers who are being answered are waited for before."""
+        self._apart.runner.begin_no_more()
+
     async def close(self) -> None:
         """Give everything back; what was recorded stays recorded.
 
@@ -257,15 +261,9 @@ class DataPlane:
         )
 
     def _make_rotation(self) -> Rotation:
-        return Rotation(
-            self._settings,
-            self._database,
-            self._clock,
-            self._egress,
-            providers=self._providers,
-            hosts=self._hosts,
-            publish=self._publish_board,
-        )
+        parts = (self._settings, self._database, self._clock, self._egress)
+        shown = self._publish_board
+        return Rotation(*parts, providers=self._providers, hosts=self._hosts, publish=shown)
 
     def _make_following(self) -> Following:
         return Following(

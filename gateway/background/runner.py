@@ -42,6 +42,7 @@ LEAVE_S: Final = 2.0
 """And how long what it breaks off then has to be written down."""
 RETRY_S: Final = 5.0
 _WAITED = "The answer has waited too long for its turn."
+_ENDING = "This worker is about to end; ask again."
 _FULL = "Too many answers wait in the background of this worker; try again shortly."
 
 
@@ -95,7 +96,7 @@ class Runner:
             Exhausted: too many are under way, or what they hold is too much.
             WorkerStopped
         """
-        self._check_open()
+        self._check_open(_ENDING)
         settings = self._settings
         held = [*self._beginning.values(), *(each.held_bytes for each in self._under_way.values())]
         if (
@@ -179,6 +180,7 @@ class Runner:
 
     async def _in_turn(self, each: UnderWay) -> bytes:
         """The whole response, empty where its stream broke; raises GatewrightError."""
+        self._check_open()
         has_waited = self._slots.locked()
         try:
             async with asyncio.timeout(each.due_s - self._clock.monotonic_s()):
@@ -187,9 +189,9 @@ class Runner:
             raise Unavailable(_WAITED) from None
         try:
             has_waited |= await self._started(each)
+            self._check_open()
             if has_waited:
                 # What holds may have changed meanwhile.
-                self._check_open()
                 await each.half.rule_again()
             left_s = max(each.due_s - self._clock.monotonic_s(), 1.0)
             each.has_begun = True
@@ -218,9 +220,9 @@ class Runner:
                 each.leased_until_us = max(each.leased_until_us, until_us)
                 return has_waited
 
-    def _check_open(self) -> None:
+    def _check_open(self, words: str = STOPPED_WORDS) -> None:
         if self._is_closing:
-            raise WorkerStopped(STOPPED_WORDS)
+            raise WorkerStopped(words)
 
     def _is_over(self, each: UnderWay, task: asyncio.Task[None]) -> None:
         self._under_way.pop(each.place, None)
@@ -248,12 +250,18 @@ class Runner:
         """One beat; raises NotReady."""
         await self._beats.beat(self._under_way, self._beginning, self._endings.unwritten)
 
-    async def close(self) -> None:
-        """Let what is under way end for a while, then break it off; what waits begins no more."""
+    def begin_no_more(self) -> None:
+        """The worker is told to end: what waits has failed, what was sent goes on."""
+        if self._is_closing:
+            return
         self._is_closing = True
         for each in [*self._under_way.values()]:
             if not each.has_begun:
                 each.break_off(STOPPED)
+
+    async def close(self) -> None:
+        """Let what is under way end for a while, then break it off."""
+        self.begin_no_more()
         if not self._under_way:
             return
         await self._wait(DRAIN_S)

@@ -107,9 +107,10 @@ class _Server(uvicorn.Server):
         says: SayStarted,
         certificate: KeptCertificate | None,
         probes: _ProbePort | None,
+        leaves: Callable[[], None],
     ) -> None:
         super().__init__(config)
-        self._listener, self._probes = listener, probes
+        self._listener, self._probes, self._leaves = listener, probes, leaves
         if certificate is not None:
             certificate.when_fewer_may_come(partial(end_connections, self.server_state))
         self._says = says
@@ -174,6 +175,7 @@ class _Server(uvicorn.Server):
             self._loop.call_soon_threadsafe(self._told.set)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._leaves()
         await self._upkeep.close()
         if self._probes is not None:
             end_connections(self._probes.state)
@@ -283,10 +285,13 @@ def run_server(
     listener: Listener,
     says: SayStarted,
     certificate: KeptCertificate | None = None,
+    *,
+    leaves: Callable[[], None] = lambda: None,
 ) -> None:
     """Run one ASGI application until it is told to stop; one process, one event loop.
 
-    With a certificate it speaks TLS, and only TLS.
+    With a certificate it speaks TLS, and only TLS. `leaves` is called when it is told to stop,
+    before callers who are being answered are waited for.
 
     Raises:
         GatewrightError: the application refused to start; its message says why.
@@ -304,7 +309,7 @@ def run_server(
     if for_probes:
         probes = _ProbePort(probe_config(watched, settings.limits), for_probes, ServerState())
     config = _config(watched, settings, listener, certificate)
-    server = _Server(config, listener, says, certificate, probes)
+    server = _Server(config, listener, says, certificate, probes, leaves)
     try:
         with suppress(KeyboardInterrupt):
             server.run(sockets)

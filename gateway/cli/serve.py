@@ -27,4 +27,11 @@ def serve(config_file: Path) -> None:
         logger().warning(Event.POLICY_DOUBTED, component="data_plane", reason=doubt)
     if certificate is not None:
         certificate.counted_in(plane.metrics.certificates)
-    run_server(plane.application(), settings, settings.data_plane, plane.say_started, certificate)
+    run_server(
+        plane.application(),
+        settings,
+        settings.data_plane,
+        plane.say_started,
+        certificate,
+        leaves=plane.say_leaving,
+    )

@@ -86,7 +86,13 @@ async def application(scope, receive, send):
 listening.TICK_S = 3600.0
 where = Listener(host="127.0.0.1", port=0)
 settings = Settings(source="gatewright.toml", folder=".")
-listening.run_server(application, settings, where, lambda url: print(url, flush=True))
+listening.run_server(
+    application,
+    settings,
+    where,
+    lambda url: print(url, flush=True),
+    leaves=lambda: print("told to end", flush=True),
+)
 """
 
 
@@ -98,7 +104,7 @@ def test_a_signal_ends_a_server_between_two_of_its_ticks() -> None:
         assert httpx.get(url).status_code == 204, "it has come to its loop"
         server.terminate()
         said, _ = server.communicate(timeout=60)
-        assert said == "shut down\n"
+        assert said == "told to end\nshut down\n"
     finally:
         server.kill()
         server.wait()

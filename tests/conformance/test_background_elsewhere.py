@@ -190,6 +190,32 @@ async def test_a_worker_that_is_ended_says_what_it_did_not_come_to_the_end_of(
     assert len(upstreams.engine.calls) == 1
 
 
+async def test_a_worker_that_is_told_to_end_begins_no_more_while_it_answers_the_others(
+    tmp_path: Path, database_url: str, upstreams: Upstreams
+) -> None:
+    more = MORE + "[responses]\nbackground_running_max = 1\n"
+    async with RunningGateway(tmp_path, database_url, upstreams, more=more) as ending:
+        key = await ending.issue_key()
+        async with openai.AsyncOpenAI(
+            base_url=f"{ending.url}/v1", api_key=key, max_retries=0
+        ) as client:
+            hold = asyncio.Event()
+            upstreams.engine.answer(Answer(hold=hold))
+            asked: dict[str, Any] = {"model": ENGINE_TARGET, "input": "x", "background": True}
+            sent, waiting = [await client.responses.create(**asked) for _ in range(2)]
+            await upstreams.engine.called()
+            ending.loop.call_soon_threadsafe(ending.plane.say_leaving)
+            failed = await over(client, waiting.id)
+            assert failed.status == "failed"
+            assert failed.error is not None
+            assert "was ended" in failed.error.message
+            with pytest.raises(openai.InternalServerError, match="about to end"):
+                await client.responses.create(**asked)
+            hold.set()
+            assert (await over(client, sent.id)).status == "completed"
+    assert len(upstreams.engine.calls) == 1
+
+
 async def test_beyond_its_bounds_a_worker_takes_on_no_more_and_a_project_neither(
     tmp_path: Path, database_url: str, upstreams: Upstreams
 ) -> None:
