@@ -13,15 +13,13 @@ from msgspec import Struct
 from gateway.admission.bounds import check_values
 from gateway.api.bodies import whole_body
 from gateway.api.front import Front
-from gateway.api.paging import page_asked
+from gateway.api.paging import on_page, page_asked
 from gateway.api.refusals import REQUEST_ID
 from gateway.api.responses import response_routes
 from gateway.api.room import UNCOUNTED_BYTES, Room
 from gateway.background.following import Followers
-from gateway.batches import PageOf
 from gateway.configuration.settings import Limits
 from gateway.continuing.conversing import Conversations, require_item
-from gateway.continuing.kept_conversations import Entry, KeptConversation
 from gateway.continuing.threads import Threads
 from gateway.dialects.registry import DIALECTS
 from gateway.dialects.resources.openai_conversations import (
@@ -165,8 +163,9 @@ def _item_routes(desk: Desk) -> list[HTTPRouteHandler]:
         include = _included(request)
         page = page_asked(request, PAGE_ITEMS, PAGE_MAX)
         found = await conversations.find(principal, conversation_id)
-        some, has_more = _page(found, page)
-        return item_list(some, include, has_more=has_more)
+        entries = [*found.shown]
+        some, has_more = on_page([entry.item_id for entry in entries], page)
+        return item_list([entries[place] for place in some], include, has_more=has_more)
 
     @post(items, status_code=HTTP_200_OK, media_type=MediaType.JSON, request_max_body_size=None)
     async def add(request: Asking, conversation_id: FromPath[str]) -> dict[str, Any]:
@@ -204,19 +203,3 @@ def _included(request: Asking) -> frozenset[str]:
     names = frozenset([*query.getall("include", []), *query.getall("include[]", [])])
     check_include(names)
     return names
-
-
-def _page(found: KeptConversation, page: PageOf) -> tuple[list[Entry], bool]:
-    """So many items after one, and whether there are more; raises RequestInvalid."""
-    entries = [*found.shown]
-    if not page.oldest_first:
-        entries.reverse()
-    if page.before:
-        raise RequestInvalid("Items are listed after one of them.", parameter="before")
-    if page.after:
-        names = [entry.item_id for entry in entries]
-        if page.after not in names:
-            reason = "There is no such item in this conversation."
-            raise RequestInvalid(reason, parameter="after")
-        entries = entries[names.index(page.after) + 1 :]
-    return entries[: page.limit], len(entries) > page.limit

@@ -1,5 +1,6 @@
 """Which page of a list a caller asks for, in the words of either vendor."""
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from litestar import Request
@@ -34,12 +35,34 @@ def page_asked(request: Request[Any, Any, Any], usual: int, most: int) -> PageOf
     return PageOf(limit, after, before, oldest_first=order == "asc")
 
 
-def page_if_asked(request: Request[Any, Any, Any], most: int) -> PageOf | None:
-    """The same where anything of a page is asked for: else the list is given whole.
+def page_if_asked(
+    request: Request[Any, Any, Any],
+    most: int,
+    words: Collection[str] = ("limit", "after_id", "before_id"),
+) -> PageOf | None:
+    """The same where anything of a page is asked for, in these words: else the list is given whole.
 
     Raises:
         RequestInvalid: as above.
     """
-    if request.query_params.keys().isdisjoint({"limit", "after_id", "before_id"}):
+    if request.query_params.keys().isdisjoint(words):
         return None
     return page_asked(request, most, most)
+
+
+def on_page(names: Sequence[str], page: PageOf) -> tuple[list[int], bool]:
+    """The places, among items by their names, oldest first, of those on a page; whether more are.
+
+    Raises:
+        RequestInvalid: it is to end before one of them, or begin after one that is not there.
+    """
+    places = [*range(len(names))]
+    if not page.oldest_first:
+        places.reverse()
+    if page.before:
+        raise RequestInvalid("Items are listed after one of them.", parameter="before")
+    if page.after:
+        if page.after not in names:
+            raise RequestInvalid("There is no such item here.", parameter="after")
+        places = places[places.index(names.index(page.after)) + 1 :]
+    return places[: page.limit], len(places) > page.limit

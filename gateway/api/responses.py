@@ -13,7 +13,9 @@ from litestar.response import Stream
 from litestar.status_codes import HTTP_200_OK
 
 from gateway.api.front import Front
+from gateway.api.paging import on_page, page_if_asked
 from gateway.background.following import Followers
+from gateway.batches import PageOf
 from gateway.continuing.items import in_parts
 from gateway.continuing.threads import Threads
 from gateway.errors import RequestInvalid
@@ -24,6 +26,8 @@ EVENTS = "text/event-stream; charset=utf-8"
 JSON = "application/json"
 AFTER = "starting_after"
 DIGITS_MAX = 9
+PAGE_MAX = 100
+PAGE_WORDS = ("limit", "after", "before", "order")
 
 Asking = Request[Any, Any, Any]
 
@@ -42,8 +46,10 @@ def response_routes(front: Front, threads: Threads, followers: Followers) -> lis
 
     @get("/v1/responses/{answer_id:str}/input_items", media_type=MediaType.JSON)
     async def input_items(request: Asking, answer_id: FromPath[str]) -> bytes:
-        kept = await threads.find(await front.principal(request), answer_id)
-        return _listing(answer_id, kept.input_items)
+        principal = await front.principal(request)
+        page = page_if_asked(request, PAGE_MAX, PAGE_WORDS)
+        kept = await threads.find(principal, answer_id)
+        return _listing(answer_id, kept.input_items, page)
 
     @delete("/v1/responses/{answer_id:str}", status_code=HTTP_200_OK, media_type=MediaType.JSON)
     async def forget(request: Asking, answer_id: FromPath[str]) -> dict[str, Any]:
@@ -71,18 +77,26 @@ def _after(request: Asking) -> int:
     return int(said)
 
 
-def _listing(answer_id: str, items: bytes) -> bytes:
-    """The items with a name each, since clients page by it."""
+def _listing(answer_id: str, items: bytes, page: PageOf | None) -> bytes:
+    """The items with a name each, since clients page by it; all of them where no page is asked for.
+
+    Raises:
+        RequestInvalid: there is no such page.
+    """
     listed = [
         {"id": f"item_{answer_id.removeprefix('resp_')}_{index}"} | in_parts(item)
         for index, item in enumerate(msgspec.json.decode(items, type=list[dict[str, Any]]))
     ]
-    names = [item["id"] for item in listed]
+    names, has_more = [item["id"] for item in listed], False
+    if page is not None:
+        places, has_more = on_page(names, page)
+        listed = [listed[place] for place in places]
+        names = [item["id"] for item in listed]
     return msgspec.json.encode(
         {
             "object": "list",
             "data": listed,
-            "has_more": False,
+            "has_more": has_more,
             "first_id": names[0] if names else None,
             "last_id": names[-1] if names else None,
         }

@@ -121,6 +121,31 @@ async def test_what_was_sent_bare_is_listed_in_parts(client: openai.AsyncOpenAI)
     ]
 
 
+async def test_what_was_sent_is_listed_by_pages_where_one_is_asked_for(
+    client: openai.AsyncOpenAI,
+) -> None:
+    turns: list[Any] = [{"role": "user", "content": str(number)} for number in range(5)]
+    made = await client.responses.create(model=ENGINE_TARGET, input=turns)
+    listing = client.responses.input_items.list
+
+    async def heard(**page: Any) -> list[str]:
+        items: list[Any] = [item async for item in listing(made.id, **page)]
+        return [item.content[0].text for item in items]
+
+    for limit in (2, 5):
+        assert await heard(limit=limit) == ["4", "3", "2", "1", "0"]
+        assert await heard(limit=limit, order="asc") == ["0", "1", "2", "3", "4"]
+    page = await listing(made.id, limit=2, order="asc")
+    assert page.has_more
+    ids: list[Any] = [item.id for item in page.data]
+    assert await heard(after=ids[1], order="asc") == ["2", "3", "4"]
+    assert await heard(after=ids[1]) == ["0"]
+    for page_of, parameter in (({"limit": 101}, "limit"), ({"after": "item_x"}, "after")):
+        with pytest.raises(openai.BadRequestError) as caught:
+            await heard(**page_of)
+        assert caught.value.param == parameter
+
+
 @pytest.mark.parametrize("target", TARGETS)
 async def test_a_streamed_response_is_kept_before_its_end_is_seen(
     client: openai.AsyncOpenAI, target: str
