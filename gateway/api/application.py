@@ -133,7 +133,11 @@ def build_application(
 
     def hint(path: str) -> str:
         mistake = writing_hint(is_ours, path) or base_url_hint(is_ours, path)
-        return mistake or endpoint_hint(path) or unserved_hint(path)
+        return unserved_hint(path) or mistake or endpoint_hint(path)
+
+    def allowed(path: str) -> str:
+        # `responses/compact` looks like an answer of that name.
+        return "" if unserved_hint(path) else methods.at(path)
 
     others = _PlainLitestar(
         route_handlers=small,
@@ -143,7 +147,7 @@ def build_application(
         openapi_config=None,
         logging_config=None,
         exception_handlers=error_handlers(
-            front.dialect, front.by_header, allowed=methods.at, hint=hint
+            front.dialect, front.by_header, allowed=allowed, hint=hint
         ),
     )
     return Application(doors, others, methods, front.clock)

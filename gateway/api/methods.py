@@ -40,7 +40,8 @@ _VERSION = "/v1"
 _SLASHES = re.compile("//+")
 _UNSERVED = re.compile(
     r"(?:/openai)?/v1/(?:assistants|audio|classify|containers|evals|fine_tuning|images"
-    r"|moderations|ocr|realtime|rerank|score|skills|threads|uploads|vector_stores|videos)(?:/.*)?"
+    r"|moderations|ocr|realtime|rerank|responses/compact|score|skills|threads|uploads"
+    r"|vector_stores|videos)(?:/.*)?"
 )
 """Endpoints of vendors and engines that clients know and that are not here."""
 

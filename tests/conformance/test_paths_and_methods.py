@@ -204,6 +204,8 @@ async def test_who_asks_for_what_the_vendor_has_and_the_gateway_has_not_is_told_
             await gpt.audio.speech.create(input="A bridge", model="m", voice="alloy")
         with pytest.raises(openai.NotFoundError, match=said):
             await gpt.vector_stores.list()
+        with pytest.raises(openai.NotFoundError, match=said):
+            await gpt.responses.compact(model=ENGINE_TARGET, input="A bridge")
     assert untouched(upstreams)
 
 

@@ -268,6 +268,23 @@ def test_rule_23_stop_sequences_are_refused_and_top_k_is_reported() -> None:
     assert to_responses(messages(top_k=5))[1] == {"top_k"}
 
 
+def test_a_truncation_that_is_none_is_refused_whoever_answers() -> None:
+    for known in (None, "auto", "disabled"):
+        responses(truncation=known)
+    with pytest.raises(RequestInvalid) as caught:
+        responses(truncation="middle")
+    assert caught.value.parameter == "truncation"
+
+
+def test_rule_68_what_another_vendor_may_know_to_include_is_refused_where_nobody_does() -> None:
+    asked = responses(include=["reasoning.encrypted_content", "inline_citations"])
+    assert b"inline_citations" in RESPONSES.encode_request(asked, target(), 100).body
+    for refuse in (to_anthropic, to_openai):
+        with pytest.raises(FeatureUnsupported) as caught:
+            refuse(asked)
+        assert caught.value.parameter == "include[1]"
+
+
 def test_rule_30_reasoning_items_survive_a_client_of_another_dialect() -> None:
     completion = RESPONSES.decode_reply(json.dumps(response(REASONING, said("x"))).encode())
     answer = json.loads(OPENAI.encode_reply(completion, "openai_responses", chat()))

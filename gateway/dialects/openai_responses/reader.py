@@ -72,6 +72,7 @@ _MODES: Mapping[str, ToolChoice] = {
     "none": ToolChoice("none"),
     "required": ToolChoice("any"),
 }
+_INCLUDABLE = wire.INCLUDABLE | wire.NEVER_LEFT_OUT
 _EVERY_THOUGHT = frozenset({None, "auto", "all_turns"})
 """That what was thought before is read again: what crosses is, the rest is reported itself."""
 _RESULTS = frozenset({"function_call_output", "custom_tool_call_output"})
@@ -106,6 +107,7 @@ def read_conversation(request: ChatRequest) -> Conversation:
     _note_inner_fields(tree, losses)
     box = Toolbox(tree, losses)
     box.put(body.tools or [], "tools")
+    _check_included(body.include)
     if body.truncation not in {None, "disabled"}:
         losses.add("truncation")
     if body.safety_identifier and body.user not in {None, body.safety_identifier}:
@@ -135,6 +137,13 @@ def read_conversation(request: ChatRequest) -> Conversation:
         odds=odds_of_response(body.include, body.top_logprobs),
         hosted=tuple(losses.hosted),
     )
+
+
+def _check_included(include: list[str] | None) -> None:
+    """Other vendors of this dialect may know more to include; nobody else does."""
+    for index, name in enumerate(include or ()):
+        if name not in _INCLUDABLE:
+            raise unsupported(f"include[{index}]", "This value is not known there", 68)
 
 
 def _note_inner_fields(tree: Mapping[str, object], losses: Losses) -> None:

@@ -49,6 +49,7 @@ REFERENCE = "item_reference"
 _ROOMS = ("container", "environment")
 """Where a tool says in which of its vendor's rooms it works."""
 _MODES = frozenset({"auto", "none", "required"})
+_TRUNCATIONS = frozenset({None, "auto", "disabled"})
 _PARTS = frozenset(
     {
         *("input_text", "output_text", "input_image", "input_file", "input_audio"),
@@ -149,6 +150,8 @@ def _check(wire: ResponsesBody, items: Iterable[Item]) -> None:
     choice = wire.tool_choice
     if isinstance(choice, str) and choice not in _MODES:
         raise invalid("tool_choice", "This value is not one of those allowed")
+    if wire.truncation not in _TRUNCATIONS:
+        raise invalid("truncation", "This value is not one of those allowed")
 
 
 def check_said(request: ChatRequest) -> None:
