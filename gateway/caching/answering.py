@@ -11,8 +11,8 @@ from contextlib import ExitStack
 from msgspec import Struct, structs
 
 from gateway.answers.checks import is_unenforced, unmet_format
-from gateway.caching.joining import Name
-from gateway.caching.kept_streams import NotedStream, RepeatedStream
+from gateway.caching.joining import ROUNDS_MAX, Lead, Name
+from gateway.caching.kept_streams import Keep, NotedStream, RepeatedStream
 from gateway.caching.likeness import Question, Vector, question_of
 from gateway.caching.response_cache import (
     CLOCKS_APART_US,
@@ -66,6 +66,18 @@ class _Looked(Struct, frozen=True):
     """As it goes on: with less time where it waited."""
     place: _Place
     found: _Found | None
+    lead: Lead | None
+    """By which others wait for it, where it has to be asked for."""
+
+
+class _Joined(Struct, frozen=True):
+    """What came of waiting for equal requests."""
+
+    passage: Passage
+    found: _Found | None = None
+    note: dict[str, str] = {}
+    """What a record says of it."""
+    lead: Lead | None = None
 
 
 class CachingAnswers:
@@ -113,6 +125,8 @@ class CachingAnswers:
                     found.candidate, reply.source, found.reply.completion, reply.dropped
                 )
             answered = await self._ask(passage, log)
+            if looked.lead is not None:
+                looked.lead.is_answered = True
             completion = answered.completion
             if place.wishes.may_keep and completion.is_repeatable:
                 self._keep(passage, place, answered, completion.text, completion=completion)
@@ -135,8 +149,20 @@ class CachingAnswers:
                 said = _said_in(events) if is_unenforced(live.dropped) else ""
                 self._keep(passage, place, live, said, events=events)
 
-            over = leading.pop_all().close
-            return NotedStream(live, self._cache.reply_bytes_max, keep, over)
+            return self._noted(live, keep, looked.lead, leading.pop_all())
+
+    def _noted(
+        self, live: LiveStream, keep: Keep, lead: Lead | None, leading: ExitStack
+    ) -> NotedStream:
+        def over(*, is_answered: bool) -> None:
+            if lead is not None:
+                lead.end(is_answered=is_answered)
+            leading.close()
+
+        noted = NotedStream(live, self._cache.reply_bytes_max, keep, self._clock.monotonic_s, over)
+        if lead is not None:
+            lead.held_up_s = noted.held_up_s
+        return noted
 
     def _ask(self, passage: Passage, log: AttemptLog) -> Awaitable[Answered]:
         return self._cascade.complete(passage.sent, passage.ruling.plan, log, passage.rewriting)
@@ -158,13 +184,13 @@ class CachingAnswers:
             leave,
             wishes_of(passage.arrival.headers),
         )
-        found, note = self._find(passage, place, place.key), {"cache": "hit"}
-        if found is None:
-            passage, found, waited = await self._joined(passage, place, leading)
-            note |= waited
-        found = found or await self._fetched(passage, place)
+        joined = _Joined(passage, self._find(passage, place, place.key))
+        if joined.found is None:
+            joined = await self._joined(passage, place, leading)
+        passage, lead, note = joined.passage, joined.lead, {"cache": "hit", **joined.note}
+        found = joined.found or await self._fetched(passage, place)
         if found is not None:
-            return _Looked(passage, place, self._told(log, found, "hit", note))
+            return _Looked(passage, place, self._told(log, found, "hit", note), lead)
         if leave.like_percent and passage.request.purpose == "answer":
             place = await self._compared(passage, place, start)
             near = self._nearest(passage, place)
@@ -172,36 +198,39 @@ class CachingAnswers:
                 found, cosine = near
                 told = f"like; cosine={cosine:.4f}"
                 note |= {"cache": "like", "cache_cosine_ppm": str(round(cosine * PPM))}
-                return _Looked(passage, place, self._told(log, found, told, note))
+                return _Looked(passage, place, self._told(log, found, told, note), lead)
         self._metrics.count_cache("miss")
         log.told = {HEADER: "miss"}
-        return _Looked(passage, place, None)
+        return _Looked(passage, place, None, lead)
 
-    async def _joined(
-        self, passage: Passage, place: _Place, leading: ExitStack
-    ) -> tuple[Passage, _Found | None, dict[str, str]]:
-        """Wait for an equal request that is under way; where there is none, be the one that asks.
+    async def _joined(self, passage: Passage, place: _Place, leading: ExitStack) -> _Joined:
+        """Wait for equal requests that are under way; where there is none, be the one that asks.
 
-        The passage with the time that is left, what was kept meanwhile, and what a record says.
+        The passage comes back with the time that is left.
         """
-        plan, wishes, now_s = passage.ruling.plan, place.wishes, self._clock.monotonic_s()
+        plan, wishes, began_s = passage.ruling.plan, place.wishes, self._clock.monotonic_s()
         name = Name(place.key, plan.decision_digest, plan.service_tier)
-        lead = self._leads.found(name, now_s)
-        if lead is None:
-            if wishes.may_keep:
-                leading.callback(self._leads.begin(name, now_s).end)
-            return passage, None, {}
-        if wishes.age_s_max <= 0:
-            return passage, None, {}
-        await lead.over(self._leads.within_s(plan.deadline_s))
-        waited_s = self._clock.monotonic_s() - now_s
+        most_s, waited_s, rounds = self._leads.within_s(plan.deadline_s), 0.0, 0
+        found: _Found | None = None
+        while (lead := self._leads.found(name, began_s + waited_s)) is not None:
+            if wishes.age_s_max <= 0 or rounds == ROUNDS_MAX or waited_s >= most_s:
+                break
+            await lead.over(most_s - waited_s)
+            rounds, waited_s = rounds + 1, self._clock.monotonic_s() - began_s
+            found = self._find(passage, place, place.key)
+            if found is not None or lead.is_answered:
+                break
+        own: Lead | None = None
+        if lead is None and wishes.may_keep:
+            own = self._leads.begin(name, began_s + waited_s)
+            leading.callback(own.end)
+        if not rounds:
+            return _Joined(passage, lead=own)
         left = structs.replace(plan, deadline_s=plan.deadline_s - waited_s)
         passage = structs.replace(passage, ruling=structs.replace(passage.ruling, plan=left))
-        found = self._find(passage, place, place.key)
         self._metrics.count_cache("in_vain" if found is None else "joined")
-        if found is None:
-            return passage, None, {}
-        return passage, found, {"cache_waited_ms": str(round(waited_s * MS_PER_S))}
+        note = {} if found is None else {"cache_waited_ms": str(round(waited_s * MS_PER_S))}
+        return _Joined(passage, found, note, own)
 
     async def _compared(self, passage: Passage, place: _Place, start: bytes) -> _Place:
         """The place together with the question and its vector, where there are such."""

@@ -1,12 +1,15 @@
 """Equal requests that are under way: one asks, and who comes meanwhile waits until that has ended.
 
 No answer is handed over here. Whoever waited looks again where answers are kept, by every rule that
-holds for a kept answer. Everybody waits once, and for a bounded time: an answer that was not kept,
-of a request that failed or whose caller left, is asked for by all who waited for it, at once.
+holds for a kept answer. Where the first failed, lost its caller, or is held up by it, one of those
+who waited asks in its place, and the others wait for that one. Everybody waits for a few at most,
+and for a bounded time in all; an answer that was whole and not kept is asked for by all at once.
 Belongs to one event loop.
 """
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from msgspec import Struct
@@ -14,6 +17,19 @@ from msgspec import Struct
 
 PATIENCE: Final = 0.5
 """The share of its own deadline that a request waits at most: in the rest it is answered itself."""
+
+
+ROUNDS_MAX: Final = 3
+"""For so many others a request waits, one after the other: then the upstream fails, as it seems."""
+HELD_UP_S: Final = 2.0
+"""A stream whose reader has kept it waiting for so long, in all, is not waited for any further."""
+LOOK_S: Final = 0.5
+"""How often whoever waits looks whether that is so."""
+
+
+def never_held_up() -> float:
+    """Of an answer that nobody reads while it is made."""
+    return 0.0
 
 
 class Name(Struct, frozen=True):
@@ -30,27 +46,43 @@ class Name(Struct, frozen=True):
 class Lead:
     """A request that asks, while others may wait for it; whatever comes of it, end it."""
 
-    __slots__ = ("_leads", "_name", "_over", "began_s")
+    __slots__ = ("_leads", "_name", "_over", "began_s", "held_up_s", "is_answered")
 
     def __init__(self, leads: "Leads", name: Name, began_s: float) -> None:
         self._leads = leads
         self._name = name
         self._over = asyncio.Event()
         self.began_s = began_s
+        self.is_answered = False
+        """Whether it was answered to the end, kept or not: who asks again hears the like."""
+        self.held_up_s: Callable[[], float] = never_held_up
+        """How long its answer has waited for who reads it."""
+
+    @property
+    def is_held_up(self) -> bool:
+        return self.held_up_s() >= HELD_UP_S
 
     async def over(self, within_s: float) -> None:
-        """Wait for its end, or until the time is up; a waiter who leaves changes nothing."""
+        """Wait for its end, until it is held up, or until the time is up.
+
+        A waiter who leaves changes nothing.
+        """
         self._leads.waiting += 1
         try:
             async with asyncio.timeout(within_s):
-                await self._over.wait()
+                while not (self._over.is_set() or self.is_held_up):
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(LOOK_S):
+                            await self._over.wait()
         except TimeoutError:
             pass
         finally:
             self._leads.waiting -= 1
 
-    def end(self) -> None:
+    def end(self, *, is_answered: bool = False) -> None:
         """Its answer is kept, or will not be; the first end counts."""
+        if not self._over.is_set():
+            self.is_answered |= is_answered
         self._over.set()
         self._leads.forget(self._name, self)
 
@@ -74,10 +106,12 @@ class Leads:
         It may last for ever: a stream is as slow as who reads it.
         """
         lead = self._by_name.get(name)
-        return lead if lead is not None and now_s - lead.began_s < self._wait_s else None
+        if lead is None or lead.is_held_up:
+            return None
+        return lead if now_s - lead.began_s < self._wait_s else None
 
     def within_s(self, deadline_s: float) -> float:
-        """How long a request with this deadline waits."""
+        """How long a request with this deadline waits, for whomever, in all."""
         return min(self._wait_s, deadline_s * PATIENCE)
 
     def begin(self, name: Name, now_s: float) -> Lead:

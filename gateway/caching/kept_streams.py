@@ -4,6 +4,7 @@ Both look like a stream of an upstream to whoever carries them to the caller.
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 from gateway.caching.response_cache import KeptReply, length_of
 from gateway.dispatch.live_stream import LiveStream, Take, TakePlain
@@ -15,8 +16,15 @@ Keep = Callable[[tuple[StreamEvent, ...]], None]
 """What becomes of a stream's events once the last of them has passed."""
 
 
-def no_one_waits() -> None:
+class Over(Protocol):
+    def __call__(self, *, is_answered: bool) -> None:
+        """It is kept, or never will be; whether it was answered as far as that matters."""
+        ...
+
+
+def no_one_waits(*, is_answered: bool) -> None:
     """Of a stream that nobody else waits for."""
+    del is_answered
 
 
 class NotedStream:
@@ -27,11 +35,16 @@ class NotedStream:
         live: LiveStream,
         length_bytes_max: int,
         keep: Keep,
-        over: Callable[[], None] = no_one_waits,
+        now_s: Callable[[], float],
+        over: Over = no_one_waits,
     ) -> None:
-        """`over` is called as soon as it is kept, or never will be; perhaps more than once."""
+        """`over` is called perhaps more than once; the first call counts."""
         self._live = live
         self._over = over
+        self._now_s = now_s
+        self._held_up_s = 0.0
+        self._given_s: float | None = None
+        """When something was given to its reader, who has not come back since."""
         self._left_bytes = length_bytes_max
         self._events: list[StreamEvent] = []
         self._keep = keep
@@ -39,9 +52,22 @@ class NotedStream:
 
     async def next_batch(self) -> list[StreamEvent]:
         """As `LiveStream.next_batch`."""
+        self._comes_back()
         events = await self._live.next_batch()
         self._note(events)
+        self._given_s = self._now_s()
         return events
+
+    def held_up_s(self) -> float:
+        """How long it has waited for its reader so far."""
+        return self._held_up_s + self._since_given_s()
+
+    def _since_given_s(self) -> float:
+        return 0.0 if self._given_s is None else self._now_s() - self._given_s
+
+    def _comes_back(self) -> None:
+        self._held_up_s += self._since_given_s()
+        self._given_s = None
 
     async def flow(self, take: Take, _: TakePlain | None = None) -> None:
         """As `LiveStream.flow`; every event is wanted as one."""
@@ -50,7 +76,9 @@ class NotedStream:
             self._note(events)
             return take(events)
 
+        self._comes_back()
         await self._live.flow(see)
+        self._given_s = self._now_s()
 
     def counted_by(self, tally: Tally) -> None:
         """As `LiveStream.counted_by`."""
@@ -58,7 +86,7 @@ class NotedStream:
 
     async def close(self, cause: BaseException | None = None) -> None:
         """As `LiveStream.close`."""
-        self._over()
+        self._over(is_answered=False)
         await self._live.close(cause)
 
     def _note(self, events: list[StreamEvent]) -> None:
@@ -67,7 +95,7 @@ class NotedStream:
         self._left_bytes -= length_of(events)
         if self._left_bytes < 0:
             self._events = []
-            self._over()
+            self._over(is_answered=True)
             return
         self._events += events
         ends = [event for event in events if event.is_terminal]
@@ -75,7 +103,7 @@ class NotedStream:
             if ends[0].is_repeatable:
                 self._keep(tuple(self._events))
             self._left_bytes = -1
-            self._over()
+            self._over(is_answered=True)
 
 
 class RepeatedStream:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.caching.joining import Leads, Name
+from gateway.caching.joining import HELD_UP_S, Leads, Name
 
 
 NAME = Name(b"key", "decision", "standard")
@@ -60,3 +60,26 @@ async def test_nobody_waits_longer_than_allowed_or_than_half_of_its_own_deadline
     await leads.begin(NAME, 0.0).over(0.0)
     assert leads.waiting == 0
     assert Leads(0.0).found(NAME, 0.0) is None
+
+
+async def test_one_that_its_reader_holds_up_is_not_waited_for_any_further() -> None:
+    leads, held_up_s = Leads(30.0), [0.0]
+    slow = leads.begin(NAME, 0.0)
+    slow.held_up_s = lambda: held_up_s[0]
+    assert leads.found(NAME, 1.0) is slow
+    waits = asyncio.ensure_future(slow.over(30.0))
+    await asyncio.sleep(0)
+    held_up_s[0] = HELD_UP_S
+
+    await waits
+
+    assert leads.found(NAME, 1.0) is None
+
+
+async def test_the_first_end_says_whether_it_was_answered() -> None:
+    leads = Leads(30.0)
+    for is_answered in (True, False):
+        lead = leads.begin(NAME, 0.0)
+        lead.end(is_answered=is_answered)
+        lead.end(is_answered=not is_answered)
+        assert lead.is_answered is is_answered

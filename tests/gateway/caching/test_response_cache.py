@@ -18,6 +18,7 @@ from gateway.caching.response_cache import (
     ResponseCache,
     wishes_of,
 )
+from gateway.clock import StoppedClock
 from gateway.configuration.sections import ResponseCacheSettings
 from gateway.dialects.anthropic_messages.dialect import AnthropicMessages
 from gateway.dialects.openai_chat.dialect import OpenAIChat
@@ -175,6 +176,9 @@ class Script(LiveStream):
     async def next_batch(self) -> list[StreamEvent]:
         return self._batches.pop(0) if self._batches else []
 
+    async def close(self, cause: BaseException | None = None) -> None:
+        """Nothing is open."""
+
 
 WORDS = "Hello " * 100
 EVENTS = {
@@ -253,7 +257,10 @@ def event(text: bytes, *, is_last: bool = False) -> StreamEvent:
 async def kept(batches: list[list[StreamEvent]], longest: int = 900) -> list[tuple[bytes, ...]]:
     found: list[tuple[bytes, ...]] = []
     stream = NotedStream(
-        Script(batches), longest, lambda events: found.append(tuple(each.raw for each in events))
+        Script(batches),
+        longest,
+        lambda events: found.append(tuple(each.raw for each in events)),
+        StoppedClock().monotonic_s,
     )
     while await stream.next_batch():
         pass
@@ -288,13 +295,43 @@ async def test_nobody_waits_for_a_stream_that_will_not_be_kept_any_more() -> Non
     def keep(_: object) -> None:
         ended.append("kept")
 
+    def over(*, is_answered: bool) -> None:
+        ended.append("answered" if is_answered else "cut")
+
+    now_s = StoppedClock().monotonic_s
     batches = [[event(b"one")], [event(b"x" * 600)], end]
-    stream = NotedStream(Script(batches), 900, keep, lambda: ended.append("over"))
+    stream = NotedStream(Script(batches), 900, keep, now_s, over)
     await stream.next_batch()
     assert ended == []
     await stream.next_batch()
-    assert ended == ["over"]
+    assert ended == ["answered"]
 
-    short = NotedStream(Script([end]), 900, keep, lambda: ended.append("over"))
+    short = NotedStream(Script([end]), 900, keep, now_s, over)
     await short.next_batch()
-    assert ended == ["over", "kept", "over"], "whoever waited finds it"
+    assert ended == ["answered", "kept", "answered"], "whoever waited finds it"
+
+    cut = NotedStream(Script([[event(b"one")]]), 900, keep, now_s, over)
+    await cut.next_batch()
+    await cut.close()
+    assert ended[-1] == "cut"
+
+
+@pytest.mark.anyio
+async def test_a_stream_knows_how_long_it_waited_for_its_reader() -> None:
+    clock = StoppedClock()
+
+    class Slow(Script):
+        async def next_batch(self) -> list[StreamEvent]:
+            clock.advance(7.0)
+            return await super().next_batch()
+
+    stream = NotedStream(
+        Slow([[event(b"one")], [event(b"two")]]), 900, lambda _: None, clock.monotonic_s
+    )
+    assert stream.held_up_s() == 0.0
+    for waited_s in (0.0, 1.5):
+        await stream.next_batch()
+        assert stream.held_up_s() == waited_s, "what its upstream takes is not its reader's"
+        clock.advance(1.0)
+        assert stream.held_up_s() == waited_s + 1.0
+        clock.advance(0.5)
