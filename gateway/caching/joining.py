@@ -71,13 +71,16 @@ class Lead:
         try:
             async with asyncio.timeout(within_s):
                 while not (self._over.is_set() or self.is_held_up):
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(LOOK_S):
-                            await self._over.wait()
+                    await self._ended_or_a_while()
         except TimeoutError:
             pass
         finally:
             self._leads.waiting -= 1
+
+    async def _ended_or_a_while(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                await self._over.wait()
 
     def end(self, *, is_answered: bool = False) -> None:
         """Its answer is kept, or will not be; the first end counts."""

@@ -43,6 +43,7 @@ from gateway.dialects.openai_responses.tools import (
     listed,
 )
 from gateway.dialects.openai_words import KIN, kin_of
+from gateway.dialects.resources.openai_conversations import INCLUDABLE, NEVER_LEFT_OUT
 from gateway.dialects.token_odds import odds_of_response
 from gateway.types import ChatRequest
 
@@ -72,7 +73,7 @@ _MODES: Mapping[str, ToolChoice] = {
     "none": ToolChoice("none"),
     "required": ToolChoice("any"),
 }
-_INCLUDABLE = wire.INCLUDABLE | wire.NEVER_LEFT_OUT
+_KNOWN_TO_BE_INCLUDED = INCLUDABLE | NEVER_LEFT_OUT
 _EVERY_THOUGHT = frozenset({None, "auto", "all_turns"})
 """That what was thought before is read again: what crosses is, the rest is reported itself."""
 _RESULTS = frozenset({"function_call_output", "custom_tool_call_output"})
@@ -142,7 +143,7 @@ def read_conversation(request: ChatRequest) -> Conversation:
 def _check_included(include: list[str] | None) -> None:
     """Other vendors of this dialect may know more to include; nobody else does."""
     for index, name in enumerate(include or ()):
-        if name not in _INCLUDABLE:
+        if name not in _KNOWN_TO_BE_INCLUDED:
             raise unsupported(f"include[{index}]", "This value is not known there", 68)
 
 

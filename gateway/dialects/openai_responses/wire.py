@@ -1,6 +1,6 @@
 """What a response looks like on the wire, as far as we look; unknown fields are allowed."""
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Raw, Struct
 
@@ -9,20 +9,6 @@ from gateway.dialects.openai_chat.wire import LOGPROBS_MAX, InputDetails, Output
 
 
 Object = dict[str, object]
-
-
-INCLUDABLE: Final = frozenset(
-    {
-        *("code_interpreter_call.outputs", "computer_call_output.output.image_url"),
-        *("file_search_call.results", "message.input_image.image_url"),
-        *("message.output_text.logprobs", "reasoning.encrypted_content"),
-        "web_search_call.action.sources",
-    }
-)
-"""What of an item is told only to who asks for it: the item's kind, and the way to the field."""
-
-NEVER_LEFT_OUT: Final = frozenset({"web_search_call.results"})
-"""What may be asked for as well."""
 
 
 class Part(Struct):

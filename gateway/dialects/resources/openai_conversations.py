@@ -11,7 +11,6 @@ from gateway.continuing.items import LIST, in_parts
 from gateway.continuing.kept_conversations import Entry, KeptConversation
 from gateway.dialects.bodies.body import split
 from gateway.dialects.bodies.strict_json import checked, decode_object, invalid
-from gateway.dialects.openai_responses.wire import INCLUDABLE, NEVER_LEFT_OUT
 from gateway.dialects.resources.metadata import check_metadata
 from gateway.dialects.resources.openai_batches import list_object
 from policies.facts import AUTO
@@ -19,6 +18,19 @@ from policies.facts import AUTO
 
 ITEMS_MAX: Final = 20
 """So many can be added at once."""
+
+INCLUDABLE: Final = frozenset(
+    {
+        *("code_interpreter_call.outputs", "computer_call_output.output.image_url"),
+        *("file_search_call.results", "message.input_image.image_url"),
+        *("message.output_text.logprobs", "reasoning.encrypted_content"),
+        "web_search_call.action.sources",
+    }
+)
+"""What of an item is told only to who asks for it: the item's kind, and the way to the field."""
+
+NEVER_LEFT_OUT: Final = frozenset({"web_search_call.results"})
+"""What may be asked for as well."""
 
 
 _STATED: Final = frozenset(
