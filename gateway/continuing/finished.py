@@ -144,13 +144,17 @@ class Keeping:
                 finished.turn, is_again=finished.is_again
             )
             finished.turn = None
-        if not (finished.keeps and is_there) or await self._is_settled(finished):
+        if not (finished.keeps and is_there):
             return
-        items = [name for name, _ in named_items(answer.response)]
-        if await self._store.keep(answer, items):
+        place = answer.project, answer.answer_id
+        if not await self._is_settled(finished):
+            items = [name for name, _ in named_items(answer.response)]
+            if not await self._store.keep(answer, items):
+                return
             self.kept(answer.project, answer.length_bytes)
-            if finished.is_dropped:
-                await self._store.forget(answer.project, answer.answer_id)
+        # After it was written: of both, one sees what the other did.
+        if finished.is_dropped or (finished.is_again and await self._store.is_deleted(*place)):
+            await self._store.forget(*place)
 
     async def _is_settled(self, finished: Finished) -> bool:
         """Whether its answer was deleted meanwhile, or stands there."""

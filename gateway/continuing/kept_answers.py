@@ -1,11 +1,17 @@
 """Kept answers: what one is, and what every store of them promises."""
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 
 from gateway.projects import Project
+
+
+DELETED_MAX: Final = 1_000
+"""Of so many a project's deletions are noted at once that found nothing."""
+DELETED_US: Final = 900_000_000
+"""And for so long: longer than an answer waits at its worker to be kept."""
 
 
 class KeptAnswer(Struct, frozen=True):
@@ -72,8 +78,16 @@ class AnswerStore(Protocol):
         """Whether there was one."""
         ...
 
+    async def note_deleted(self, project: Project, answer_id: str, now_us: int) -> None:
+        """Note that its project has deleted one that does not stand here yet, if there is room."""
+        ...
+
+    async def is_deleted(self, project: Project, answer_id: str) -> bool:
+        """Whether that was noted, a while ago at most."""
+        ...
+
     async def forget_expired(self, now_us: int) -> int:
-        """How many were forgotten."""
+        """How many answers were forgotten; notes of deletions go as well."""
         ...
 
     async def forget_beyond(self, project: Project, length_bytes_max: int) -> int:
@@ -87,6 +101,7 @@ class MemoryAnswers:
     def __init__(self) -> None:
         self._answers: dict[tuple[Project, str], KeptAnswer] = {}
         self._items: dict[tuple[Project, str], frozenset[str]] = {}
+        self._deleted: dict[tuple[Project, str], int] = {}
 
     async def keep(self, answer: KeptAnswer, items: Collection[str] = ()) -> bool:
         self._answers[answer.project, answer.answer_id] = answer
@@ -112,7 +127,16 @@ class MemoryAnswers:
     async def forget(self, project: Project, answer_id: str) -> bool:
         return self._answers.pop((project, answer_id), None) is not None
 
+    async def note_deleted(self, project: Project, answer_id: str, now_us: int) -> None:
+        if sum(its == project for its, _ in self._deleted) < DELETED_MAX:
+            self._deleted.setdefault((project, answer_id), now_us)
+
+    async def is_deleted(self, project: Project, answer_id: str) -> bool:
+        return (project, answer_id) in self._deleted
+
     async def forget_expired(self, now_us: int) -> int:
+        for key in [key for key, us in self._deleted.items() if us <= now_us - DELETED_US]:
+            del self._deleted[key]
         expired = [key for key, kept in self._answers.items() if kept.expires_us <= now_us]
         for key in expired:
             del self._answers[key]

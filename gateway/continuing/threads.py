@@ -6,6 +6,7 @@ makes it as sensitive as that for ever.
 """
 
 import asyncio
+import re
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -51,6 +52,7 @@ from gateway.types import ChatRequest, Inspection, Principal
 
 ID_BYTES = 24
 """192 bits: nobody guesses an id, and who learns one still needs a key of its project."""
+_ID = re.compile(rf"resp_[0-9a-f]{{{2 * ID_BYTES}}}")
 
 
 REFERENCES_MAX = 500
@@ -268,11 +270,20 @@ class Threads:
         await self._store.forget(project, answer_id)
 
     async def forget(self, principal: Principal, answer_id: str) -> None:
-        """Also one that waits to be kept here; raises ResponseUnknown where there was none."""
+        """Also one that waits to be kept, here or elsewhere; raises ResponseUnknown.
+
+        Of one that waits elsewhere nobody here knows that it is there.
+        """
         project = project_of(principal)
         waited = self.keeping.drop(project, answer_id)
-        if not (await self._store.forget(project, answer_id) or waited):
-            raise ResponseUnknown("There is no such response.")
+        if await self._store.forget(project, answer_id) or waited:
+            return
+        if _ID.fullmatch(answer_id):
+            # Another worker may have it that could not write it yet.
+            await self._store.note_deleted(project, answer_id, self._clock.utc_us())
+            if await self._store.forget(project, answer_id):
+                return
+        raise ResponseUnknown("There is no such response.")
 
     async def tidy(self) -> None:
         """Forget what has expired, and what is more than a project may keep; raises NotReady."""

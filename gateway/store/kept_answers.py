@@ -31,7 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from classifiers.identifiers import is_name
-from gateway.continuing.kept_answers import KeptAnswer
+from gateway.continuing.kept_answers import DELETED_MAX, DELETED_US, KeptAnswer
 from gateway.projects import Project
 from gateway.secrets.content_keys import ContentDamaged, KeyClosed
 from gateway.secrets.envelope import KEY_BYTES, MasterKey, UnwrapFailed
@@ -96,6 +96,18 @@ kept_items = Table(
     Index(None, *OWNER, "answer_id"),
 )
 """In which answers an item stands that a request only names. Goes with its answer, by whomever."""
+
+
+deleted_answers = Table(
+    "deleted_answers",
+    metadata,
+    Column("organisation", String(63), primary_key=True),
+    Column("workspace", String(63), primary_key=True),
+    Column("project", String(63), primary_key=True),
+    Column("id", String(64), primary_key=True),
+    Column("deleted_us", BigInteger, nullable=False, index=True),
+)
+"""What a project deleted that did not stand here yet: a worker may have it that waits to write."""
 
 
 IS_ANSWER = kept_answers.c.revision == 0
@@ -174,7 +186,23 @@ class DatabaseAnswers:
         """Whether there was one; while a hold is in force it is hidden, and not destroyed."""
         return await forget_kept(self._database, [*_is(project, answer_id), IS_ANSWER])
 
+    async def note_deleted(self, project: Project, answer_id: str, now_us: int) -> None:
+        row = {**_place(project, answer_id), "deleted_us": now_us}
+        count = select(func.count()).where(*is_of(deleted_answers, project))
+        new = insert_into(self._database.kind, deleted_answers).on_conflict_do_nothing()
+        async with self._database.writing() as connection:
+            if (await connection.execute(count)).scalar_one() < DELETED_MAX:
+                await connection.execute(new.values(row))
+
+    async def is_deleted(self, project: Project, answer_id: str) -> bool:
+        its = [*is_of(deleted_answers, project), deleted_answers.c.id == answer_id]
+        async with self._database.reading() as connection:
+            found = await connection.execute(select(deleted_answers.c.id).where(*its))
+            return found.first() is not None
+
     async def forget_expired(self, now_us: int) -> int:
+        is_old = deleted_answers.c.deleted_us <= now_us - DELETED_US
+        await delete_over(self._database, deleted_answers, is_old, _FORGOTTEN_AT_ONCE)
         is_over = and_(kept_answers.c.expires_us <= now_us, _is_free())
         return await delete_over(self._database, kept_answers, is_over, _FORGOTTEN_AT_ONCE)
 

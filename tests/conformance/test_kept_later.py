@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -286,6 +287,46 @@ async def test_a_project_deletes_what_waits_to_be_kept(
         await asyncio.sleep(0.02)
     with pytest.raises(openai.NotFoundError):
         await client.responses.retrieve(made.id)
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+async def test_a_project_deletes_at_any_worker_what_waits_at_another(
+    tmp_path: Path,
+    database_url: str,
+    upstreams: Upstreams,
+    monkeypatch: pytest.MonkeyPatch,
+    is_done: bool,
+) -> None:
+    """Also where the first try was written, of which its worker never heard."""
+    async with (
+        RunningGateway(tmp_path, database_url, upstreams) as one,
+        RunningGateway(tmp_path, database_url, upstreams, worker="w1") as other,
+    ):
+        key = await other.issue_key()
+        while key.split("_")[2] not in one.plane.snapshots.current().keys.records:
+            await asyncio.sleep(0.01)
+        keeping = one.plane._threads.keeping
+        usual = keeping._store.keep
+        monkeypatch.setattr(keeping._store, "keep", away(usual, 10**6, is_done=is_done))
+        find = keeping._store.find
+        monkeypatch.setattr(keeping._store, "find", away(find, 10**6, is_done=False))
+        async with (
+            openai.AsyncOpenAI(base_url=f"{one.url}/v1", api_key=key, max_retries=0) as here,
+            openai.AsyncOpenAI(base_url=f"{other.url}/v1", api_key=key, max_retries=20) as there,
+        ):
+            made = await here.responses.create(model=CLAUDE_TARGET, input="Question")
+            if is_done:
+                await there.responses.delete(made.id)
+            with pytest.raises(openai.NotFoundError):
+                await there.responses.delete(made.id)
+            assert keeping._waiting
+            monkeypatch.setattr(keeping._store, "find", find)
+            monkeypatch.setattr(keeping._store, "keep", usual)
+            while keeping._waiting:
+                await asyncio.sleep(0.02)
+            for client in (here, there):
+                with pytest.raises(openai.NotFoundError):
+                    await client.responses.retrieve(made.id)
 
 
 async def test_a_turn_that_says_what_an_earlier_one_said_is_added_all_the_same() -> None:

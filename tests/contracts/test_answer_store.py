@@ -7,11 +7,18 @@ import pytest
 from msgspec import structs
 from sqlalchemy import delete, select
 
-from gateway.continuing.kept_answers import AnswerStore, KeptAnswer, MemoryAnswers
+from gateway.continuing import kept_answers as kept_later
+from gateway.continuing.kept_answers import (
+    DELETED_US,
+    AnswerStore,
+    KeptAnswer,
+    MemoryAnswers,
+)
 from gateway.errors import NotReady
 from gateway.projects import Project
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
+from gateway.store import kept_answers as database_answers
 from gateway.store.engine import open_database
 from gateway.store.kept_answers import DatabaseAnswers, kept_answers, kept_items
 
@@ -113,6 +120,22 @@ async def test_answers_are_found_by_what_stands_in_them_while_they_are_there(
     assert await store.holding(PROJECT, ["msg_1"], 99) == ["resp_1"]
     assert await store.forget_expired(100) == 2
     assert await store.holding(PROJECT, ["msg_1"], 99) == []
+
+
+async def test_deletions_of_what_does_not_stand_there_are_noted_for_a_while(
+    store: AnswerStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (kept_later, database_answers):
+        monkeypatch.setattr(module, "DELETED_MAX", 2)
+    for now_us, answer_id in enumerate(("resp_1", "resp_1", "resp_2", "resp_3")):
+        await store.note_deleted(PROJECT, answer_id, now_us)
+    await store.note_deleted(Project("acme", "research", "other"), "resp_3", 9)
+
+    noted = [await store.is_deleted(PROJECT, f"resp_{number}") for number in range(4)]
+    assert noted == [False, True, True, False], "of each project so many"
+    assert await store.forget_expired(DELETED_US + 1) == 0
+    assert not await store.is_deleted(PROJECT, "resp_1")
+    assert await store.is_deleted(PROJECT, "resp_2")
 
 
 async def test_an_answer_that_is_kept_again_stands_there_once_as_it_was(store: AnswerStore) -> None:
