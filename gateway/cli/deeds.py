@@ -19,6 +19,7 @@ from gateway.actors import OF_MACHINE, typed_by
 from gateway.audit.content_keys.keys import KeyWrapper
 from gateway.audit.device import AuditLimits
 from gateway.audit.writer import SegmentedAuditLog
+from gateway.cli.brief_log import BriefLog
 from gateway.cli.opening import opened_database
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
@@ -72,19 +73,20 @@ def typed_name(_: click.Context, __: click.Parameter, name: str) -> str:
 
 
 @asynccontextmanager
-async def opened_log(
-    settings: Settings, keys: KeyWrapper | None = None
-) -> AsyncIterator[SegmentedAuditLog]:
+async def opened_log(settings: Settings, keys: KeyWrapper | None = None) -> AsyncIterator[BriefLog]:
     """Segments of the command line's own, for the length of one command.
 
-    `keys` is the master key of who has seen that it is the right one, or makes it so.
+    They are held only while a record is written: what a command does besides keeps no other one
+    from writing. `keys` is the master key of who has seen that it is the right one, or makes it so.
 
     Raises:
         ConfigurationInvalid: the master key is another than the database's own.
         StartupRefused: they end before what the database has numbered of them.
     """
     await _require_may_write(settings, keys)
-    log = await _started(settings, keys or master_key(settings))
+    wrapper = keys or master_key(settings)
+    log = BriefLog(_worker(settings), lambda: _started(settings, wrapper))
+    await log.start()
     try:
         yield log
     finally:
@@ -118,7 +120,7 @@ async def _started(settings: Settings, keys: KeyWrapper) -> SegmentedAuditLog:
         try:
             await log.start()
         except StartupRefused:
-            # Another command is writing; commands are short.
+            # Another command is writing a record; that takes no longer.
             if not left:
                 raise
             await asyncio.sleep(_PAUSE_S)

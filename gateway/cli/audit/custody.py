@@ -10,7 +10,7 @@ import msgspec
 
 from gateway.audit.projecting.export import export_records
 from gateway.audit.projecting.projector import ProjectionBroken
-from gateway.audit.writer import SegmentedAuditLog
+from gateway.cli.brief_log import BriefLog
 from gateway.cli.damage import catch_up, end_if_damaged
 from gateway.cli.deeds import actor, opened_log
 from gateway.cli.groups import Commands
@@ -78,9 +78,7 @@ async def require_known(settings: Settings, database: Database, organisation: st
         await require_organisation(database, organisation)
 
 
-def folder_erasures(
-    settings: Settings, database: Database, log: SegmentedAuditLog
-) -> FolderErasures:
+def folder_erasures(settings: Settings, database: Database, log: BriefLog) -> FolderErasures:
     """What carries out here, for one command, what was agreed to anywhere."""
     clock, keys = SystemClock(), master_key(settings)
     parts = Integration(settings, database, clock, keys)

@@ -1,0 +1,79 @@
+"""The log of commands, held while one of them writes and let go while it does anything else.
+
+One command holds it at a time. One that reads a long log for a minute, or destroys keys, must not
+keep another from what cannot wait: a key that leaked is revoked while content is erased.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from gateway.audit.writer import SegmentedAuditLog
+from gateway.types import AuditRecord, Receipt
+
+
+IDLE_S: Final = 0.05
+"""Each time it is taken a segment begins: records that follow each other share one."""
+TURN_S: Final = 1.0
+"""Whoever writes many records lets others in so often, who look ten times a second."""
+REST_S: Final = 0.15
+
+
+class BriefLog:
+    """An AuditLog of segments that others write, too; they are taken when there is a record."""
+
+    def __init__(self, worker: str, take: Callable[[], Awaitable[SegmentedAuditLog]]) -> None:
+        """`take` raises StartupRefused where the segments cannot be had; so does `append` then."""
+        self.worker = worker
+        self._take = take
+        self._turn = asyncio.Lock()
+        self._log: SegmentedAuditLog | None = None
+        self._taken_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._letting_go: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Take it once, so that who may not write is refused before anything is begun."""
+        async with self._turn:
+            await self._held()
+            self._await_idleness()
+
+    async def append(self, record: AuditRecord, content: bytes | None = None) -> Receipt:
+        """As `ports.AuditLog` says it; also raises StartupRefused."""
+        async with self._turn:
+            log = await self._held()
+            try:
+                return await log.append(record, content)
+            finally:
+                self._await_idleness()
+
+    async def close(self) -> None:
+        """Let it go; the next record takes it again."""
+        async with self._turn:
+            await self._let_go()
+
+    async def _held(self) -> SegmentedAuditLog:
+        if self._timer is not None:
+            self._timer.cancel()
+        now_s = asyncio.get_running_loop().time()
+        if self._log is not None and now_s - self._taken_s >= TURN_S:
+            await self._let_go()
+            await asyncio.sleep(REST_S)
+        if self._log is None:
+            self._log = await self._take()
+            self._taken_s = asyncio.get_running_loop().time()
+        return self._log
+
+    async def _let_go(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        log, self._log = self._log, None
+        if log is not None:
+            await log.close()
+
+    def _await_idleness(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(IDLE_S, self._begin_letting_go)
+
+    def _begin_letting_go(self) -> None:
+        self._letting_go = asyncio.get_running_loop().create_task(self.close())
