@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from admin.audit.badge import LogBadge
 from admin.audit.checking import LogChecker
-from admin.costs.raise_ends import RaiseEnds
 from admin.policy_room.badge import PendingBadge
 from admin.refusals import Refusals
 from admin.screens import Screens
@@ -29,6 +28,7 @@ from gateway.errors import AuditUnavailable
 from gateway.identity import Peppers
 from gateway.oversight.deeds import Deeds
 from gateway.oversight.homes import Homes, homes_of
+from gateway.pacing import rhythm
 from gateway.pacing.upkeep import Duty, Upkeep
 from gateway.secrets.credentials import all_peppers, master_key
 from gateway.store.custody.custody_lists import CustodyLists
@@ -54,6 +54,7 @@ from gateway.store.money.price_files import PriceFiles
 from gateway.store.money.price_proposals import PriceProposals
 from gateway.store.money.raises import BudgetRaises
 from gateway.store.money.rate_limits import RateLimitTable
+from gateway.store.money.recorded_raises import RecordedRaises
 from gateway.store.money.spending import SpendingReader
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.policies.scheduler import Scheduler
@@ -265,10 +266,10 @@ def _upkeep(
 def _past(settings: Settings, database: Database, deeds: Deeds, clock: Clock) -> tuple[Duty, ...]:
     """What ends by itself at its time: former secrets, and limits that were larger for a time."""
     secrets = Retirement(SpareSecretTable(database, master_key(settings), clock), deeds)
-    raises = RaiseEnds(BudgetRaises(database, clock), deeds)
+    raises = RecordedRaises(BudgetRaises(database, clock), deeds)
     return (
         Duty("secrets", RETIRE_EVERY_S, secrets.tend, Event.UPKEEP_FAILED),
-        Duty("budgets", RETIRE_EVERY_S, raises.tend, Event.UPKEEP_FAILED),
+        Duty("larger limits", rhythm.RAISES_S, raises.tend, Event.UPKEEP_FAILED),
     )
 
 

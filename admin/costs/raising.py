@@ -4,27 +4,24 @@ Every deed is recorded before it is done, with the limit as it was and as it is 
 """
 
 from collections.abc import Sequence
-from datetime import date, datetime, time, timedelta
 from typing import Final, NamedTuple
-from zoneinfo import ZoneInfo
 
 from litestar.exceptions import NotFoundException
 from msgspec import Struct
 
 from admin.costs.accounts import told_of
 from admin.costs.limits import LIMIT_MICROUSD_MAX, LimitKeeper, Standing
-from admin.costs.raise_ends import limit_told, raise_told
 from admin.second_person import reason_in, refused_raise
 from admin.services import Services
 from gateway.actors import NOBODYS, same_person
-from gateway.clock import DAY_US, SECOND_US, Clock
+from gateway.clock import DAY_US
 from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
 from gateway.money.budgets import WindowKind
 from gateway.oversight.access import Permission, Person
 from gateway.store.money.raises import BudgetRaise, BudgetRaises, RaiseWish
+from gateway.store.money.recorded_raises import RecordedRaises, end_of_day_us
 
 
-DAYS_MAX: Final = 366
 MONTH_US: Final = 30 * DAY_US
 SHOWN_MAX: Final = 20
 LEVELS: Final = ("org:", "ws:", "proj:", "key:")
@@ -59,6 +56,7 @@ class RaiseKeeper:
         self._services = services
         self._limits = LimitKeeper(services)
         self.raises = BudgetRaises(services.database, services.clock)
+        self._recorded = RecordedRaises(self.raises, services.deeds)
 
     async def standing(self, organisation: str, account: str, window: WindowKind) -> Standing:
         """As `LimitKeeper` says it; raises NotFoundException for what nobody asks more for."""
@@ -92,16 +90,7 @@ class RaiseKeeper:
             until_us=await self._end_us(organisation, order.until or ""),
             reason=reason_in(order.reason),
         )
-        before = {"account": wish.account, "limit_microusd": seen, "window": wish.window}
-        after = before | {"limit_microusd": wish.wanted_microusd, "until_us": wish.until_us}
-        async with self._services.deeds.doing(
-            person.name,
-            "budget.raise_asked",
-            organisation,
-            before=before,
-            after=after | {"reason": wish.reason},
-        ):
-            return await self.raises.ask(organisation, wish, person.name, seen_microusd=seen)
+        return await self._recorded.ask(organisation, wish, person.name, seen_microusd=seen)
 
     async def approve(
         self, person: Person, organisation: str, raise_id: str, comment: str
@@ -114,42 +103,21 @@ class RaiseKeeper:
             ChangedMeanwhile, RequestInvalid: it does not wait any more, or has no comment.
         """
         found = await self._found(person, organisation, raise_id)
-        comment = reason_in(comment)
-        told = raise_told(found) | {"comment": comment}
-        async with self._services.deeds.doing(
-            person.name,
-            "budget.raised",
-            organisation,
-            before=limit_told(found, found.seen_microusd),
-            after=limit_told(found, found.wanted_microusd) | told,
-        ):
-            return await self.raises.approve(organisation, raise_id, person.name, comment)
+        return await self._recorded.approve(found, person.name, reason_in(comment))
 
     async def decline(
         self, person: Person, organisation: str, raise_id: str, comment: str
     ) -> BudgetRaise:
         """Leave a limit as it is; raises like `approve`."""
         found = await self._found(person, organisation, raise_id)
-        comment = reason_in(comment)
-        after = {"account": found.account, "window": found.window} | raise_told(found)
-        async with self._services.deeds.doing(
-            person.name,
-            "budget.raise_declined",
-            organisation,
-            after=after | {"wanted_microusd": found.wanted_microusd, "comment": comment},
-        ):
-            return await self.raises.end(organisation, raise_id, person.name, comment, "declined")
+        return await self._recorded.decline(found, person.name, reason_in(comment))
 
     async def withdraw(self, person: Person, organisation: str, raise_id: str) -> BudgetRaise:
         """Take back what one asked for oneself; raises like `approve`."""
         found = await self._waiting(organisation, raise_id)
         if not same_person(person.name, found.asked_by):
             raise Forbidden("Only who asked for it takes it back.")
-        after = {"account": found.account, "window": found.window} | raise_told(found)
-        async with self._services.deeds.doing(
-            person.name, "budget.raise_withdrawn", organisation, after=after
-        ):
-            return await self.raises.end(organisation, raise_id, person.name, "", "withdrawn")
+        return await self._recorded.withdraw(found, person.name)
 
     async def others(self, organisation: str, asked_by: str) -> list[str]:
         """Who may agree to what somebody asked for."""
@@ -188,23 +156,5 @@ class RaiseKeeper:
         return found
 
     async def _end_us(self, organisation: str, until: str) -> int:
-        """When a day is over for the organisation; 0 for none."""
-        if not until:
-            return 0
-        zone = ZoneInfo(await self._services.spending.zone_of(organisation))
-        try:
-            last = date.fromisoformat(until)
-        except ValueError:
-            message = "a day is written as 2026-11-30"
-            raise RequestInvalid(message, parameter="until") from None
-        today = _day(self._services.clock, zone)
-        if last < today:
-            raise RequestInvalid("this day is over", parameter="until")
-        if last > today + timedelta(days=DAYS_MAX):
-            raise RequestInvalid(f"within {DAYS_MAX} days", parameter="until")
-        end = datetime.combine(last + timedelta(days=1), time(), zone)
-        return int(end.timestamp()) * SECOND_US
-
-
-def _day(clock: Clock, zone: ZoneInfo) -> date:
-    return datetime.fromtimestamp(clock.utc_us() // SECOND_US, zone).date()
+        zone = await self._services.spending.zone_of(organisation) if until else ""
+        return end_of_day_us(until, zone, self._services.clock.utc_us())

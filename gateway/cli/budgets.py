@@ -1,7 +1,6 @@
 """`gatewright budgets …`: limits on the accounts of the tree."""
 
 import json
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from decimal import Decimal
@@ -11,37 +10,18 @@ from typing import Any
 import click
 import msgspec
 
+from gateway.cli.accounts import ACCOUNT, LIMIT_MICROUSD_MAX
 from gateway.cli.deeds import former_budget, recorded
 from gateway.cli.groups import Commands
 from gateway.cli.known import say_if_nobodys
 from gateway.cli.opening import opened_database
-from gateway.cli.options import NAME, Refused, asynchronous, config_option
+from gateway.cli.options import Refused, asynchronous, config_option
+from gateway.cli.raises import RAISES
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.money.budgets import WINDOWS, Limit, WindowKind
 from gateway.store.money.budget_rows import NONE, amount_mark
 from gateway.store.money.leases import LeaseTable
-
-
-LIMIT_MICROUSD_MAX = 10**15
-_ACCOUNT = re.compile(
-    rf"org:{NAME}|ws:{NAME}/{NAME}|proj:{NAME}/{NAME}/{NAME}|key:[0-9A-Za-z]{{12}}|user:{NAME}/\*"
-)
-
-
-class _Account(click.ParamType[str]):
-    """A misspelt account would limit nobody, so its form is checked."""
-
-    name = "account"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if _ACCOUNT.fullmatch(value) is None:
-            forms = "org:NAME, ws:ORG/NAME, proj:ORG/WS/NAME, key:ID or user:ORG/*"
-            self.fail(f"{value!r} is no account; use {forms}", param, ctx)
-        return value
-
-
-ACCOUNT = _Account()
 
 
 class _Amount(click.IntRange):
@@ -125,7 +105,7 @@ async def remove(
 @asynchronous
 @recorded("budget.zone_set")
 async def set_zone(config_file: Path, organisation: str, time_zone: str) -> None:
-    """Let an organisation's days and months begin at midnight of a time zone, e.g. Asia/Kolkata.
+    """Let an organisation's days and months begin at midnight of a time zone (Asia/Kolkata).
 
     What runs goes on until the next midnight there.
     """
@@ -143,3 +123,7 @@ async def list_budgets(config_file: Path, end_users: bool) -> None:
     async with opened_budgets(config_file) as table:
         for budget in await table.budgets(None if end_users else ()):
             click.echo(json.dumps(msgspec.to_builtins(budget)))
+
+
+for _command in RAISES:
+    budgets.add_command(_command)

@@ -6,7 +6,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from gateway.cli.budgets import ACCOUNT, WAS
+from gateway.cli.accounts import ACCOUNT
+from gateway.cli.budgets import WAS
 from gateway.cli.deeds import former_rate, recorded
 from gateway.cli.groups import Commands
 from gateway.cli.known import say_if_nobodys

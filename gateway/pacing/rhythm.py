@@ -13,6 +13,8 @@ ALERTS_S = 5.0
 RULES_S = 2.0
 """How often some requests are looked at whose rules nobody knows, where there are any."""
 OLD_ALERTS_S = 3600.0
+RAISES_S = 60.0
+"""How often it is asked whether a limit that was larger for a time has to end."""
 PARITY_S = 1.0
 """How often it is asked whether replicas are to be compared; when, `gateway.pool.parity` says."""
 CHECKPOINTS_S = 5.0

@@ -33,6 +33,8 @@ from gateway.store.erasure.folder_erasures import FolderErasures
 from gateway.store.erasure.late_arrivals import LateArrivals
 from gateway.store.evidence.integration import Integration
 from gateway.store.money.alerts import AlertTable
+from gateway.store.money.raises import BudgetRaises
+from gateway.store.money.recorded_raises import RecordedRaises
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.policies.guard import CanaryGuard
 from gateway.store.policies.scheduler import Scheduler
@@ -177,6 +179,7 @@ def _keeping(parts: Tended) -> tuple[Duty, ...]:
     )
     parts.metrics.registry.register(retention)
     arrivals = LateArrivals(parts.settings, parts.database, parts.evidence, parts.clock)
+    raises = RecordedRaises(BudgetRaises(parts.database, parts.clock), parts.deeds)
     forget_alerts = AlertTable(parts.database, parts.clock).forget_old
     return (
         *parts.integration.duties,
@@ -197,6 +200,7 @@ def _keeping(parts: Tended) -> tuple[Duty, ...]:
         Duty("background", rhythm.BACKGROUND_S, parts.apart.runner.tend, Event.BACKGROUND_FAILED),
         Duty("rules", rhythm.RULES_S, hunt.tend, Event.UPKEEP_FAILED),
         Duty("cache", rhythm.ANSWERS_S, tidy_cache, Event.UPKEEP_FAILED),
+        Duty("larger limits", rhythm.RAISES_S, raises.tend, Event.UPKEEP_FAILED),
         Duty("old alerts", rhythm.OLD_ALERTS_S, forget_alerts, Event.UPKEEP_FAILED),
     )
 

@@ -34,7 +34,7 @@ from tests.cli.operator import Operator, subcommands
 READING = """
     audit copies, audit erasure list, audit erasure show, audit export, audit fsck,
     audit gone list, audit hold list, audit key, audit pack, audit prove, audit reveal report,
-    audit verify, budgets list, cascade check, config check,
+    audit verify, budgets asked, budgets list, cascade check, config check,
     costs export, costs forecast, costs reconcile, costs report, costs savings,
     keys list, keys proposals, limits list, policy check, policy diff, policy explain,
     policy guard, policy history, policy replay, policy schedules, policy show, policy versions,

@@ -6,6 +6,8 @@ agreed to. What was agreed to until a moment is taken back then, to what held be
 
 import secrets
 from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, Final, Literal
 
 from msgspec import Struct
@@ -26,6 +28,8 @@ from gateway.store.schema.tables import budget_raises
 
 
 RaiseState = Literal["waiting", "approved", "declined", "withdrawn", "overtaken", "ended"]
+Recorded = Callable[[], AbstractAsyncContextManager[None]]
+"""What is on record around a deed."""
 LISTED_MAX: Final = 100
 _ID_BYTES: Final = 6
 _R: Final = budget_raises.c
@@ -217,19 +221,24 @@ class BudgetRaises:
             await _end(connection, after)
         return after
 
-    async def take_back(self, over: BudgetRaise) -> None:
+    async def take_back(self, over: BudgetRaise, recorded: Recorded) -> None:
         """Make the limit what it was; of one that somebody changed since nothing is taken back.
 
+        Every process may try: one of them does it. `recorded` is entered before it holds, by that
+        one alone, and left once it does.
+
         Raises:
-            ChangedMeanwhile: the limit is another one by now.
+            ChangedMeanwhile: the limit is another one by now, or another process was faster.
         """
         holds = and_(_R.id == over.id, _R.state == "approved")
         change = update(budget_raises).where(holds)
-        async with self._database.writing() as connection:
+        async with AsyncExitStack() as record, self._database.writing() as connection:
             await self._limit(connection, over, over.back_microusd, over.wanted_microusd)
             if not (await connection.execute(change.values(state="ended"))).rowcount:
                 raise ChangedMeanwhile(MEANWHILE)
             await overtake(connection, over.account, over.window, self._clock.utc_us())
+            # Left only after the transaction: what could not be committed is said as well.
+            await record.enter_async_context(recorded())
 
     async def forget(self, over: BudgetRaise) -> None:
         """Of a limit that somebody changed since, where nobody said so here."""

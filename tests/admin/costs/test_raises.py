@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from admin.costs.raise_ends import RaiseEnds
 from gateway.audit.memory import MemoryAuditLog
 from gateway.clock import DAY_US, SECOND_US
 from gateway.oversight.access import Grant
@@ -16,6 +15,7 @@ from gateway.oversight.deeds import Deeds
 from gateway.store.identity.people import PeopleStore
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.raises import BudgetRaises
+from gateway.store.money.recorded_raises import RecordedRaises
 from tests.admin import seeding
 from tests.admin.chromium import window
 from tests.admin.listener import Browser, Listener, browsing
@@ -207,7 +207,7 @@ async def test_its_time_over_the_limit_is_what_it_was_and_the_log_says_so(
     log = MemoryAuditLog()
     await log.start()
     async with listener.database() as database:
-        ends = RaiseEnds(BudgetRaises(database, listener.clock), Deeds(log, listener.clock))
+        ends = RecordedRaises(BudgetRaises(database, listener.clock), Deeds(log, listener.clock))
         await ends.tend()
         assert await limit_of(listener) == HAD
         await ends.tend()

@@ -5,12 +5,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from gateway.audit.memory import MemoryAuditLog
 from gateway.clock import StoppedClock
-from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
+from gateway.errors import AuditUnavailable, ChangedMeanwhile, Forbidden, RequestInvalid
 from gateway.money.budgets import BudgetKey, Limit
+from gateway.oversight.deeds import Deeds
 from gateway.store.engine import Database, open_database
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.raises import BudgetRaise, BudgetRaises, RaiseWish
+from gateway.store.money.recorded_raises import RecordedRaises, end_of_day_us
 
 
 pytestmark = pytest.mark.anyio
@@ -25,7 +28,7 @@ class Desk:
 
     def __init__(self, database: Database, clock: StoppedClock) -> None:
         self.raises, self.limits = BudgetRaises(database, clock), LeaseTable(database, clock)
-        self.clock = clock
+        self.clock, self.log = clock, MemoryAuditLog()
 
     async def ask(
         self, wanted: int = WANTED, *, seen: int = HAD, until_us: int = 0, by: str = "petra"
@@ -45,14 +48,27 @@ class Desk:
         return found.state if found else ""
 
     async def end(self) -> int:
-        """As the control plane does it every minute; how many were over."""
+        """As every process does it each minute; how many were over."""
         over = await self.raises.over()
-        for each in over:
-            try:
-                await self.raises.take_back(each)
-            except ChangedMeanwhile:
-                await self.raises.forget(each)
+        await RecordedRaises(self.raises, Deeds(self.log, self.clock)).tend()
         return len(over)
+
+    @property
+    def ended(self) -> list[str]:
+        """What became of each end that is on record."""
+        told = [each for each in self.log.records if each.action == "budget.raise_ended"]
+        return [each.error or each.status for each in told]
+
+
+class SeenOver(BudgetRaises):
+    """Of a process that saw what is over before another one was at it."""
+
+    def __init__(self, database: Database, clock: StoppedClock, seen: list[BudgetRaise]) -> None:
+        super().__init__(database, clock)
+        self._seen = seen
+
+    async def over(self) -> list[BudgetRaise]:
+        return self._seen
 
 
 @pytest.fixture
@@ -60,6 +76,7 @@ async def desk(database_url: str) -> AsyncIterator[Desk]:
     database, clock = open_database(database_url), StoppedClock(NOW_US)
     desk = Desk(database, clock)
     await desk.limits.set_limit(Limit(TEAM.account, HAD, TEAM.window))
+    await desk.log.start()
     yield desk
     await database.close()
 
@@ -168,3 +185,45 @@ async def test_of_two_who_decide_at_once_one_is_told_so(desk: Desk) -> None:
     found = await desk.raises.one("acme", asked.id)
     assert found is not None
     assert found.decided_by == done[0].decided_by
+
+
+async def test_of_many_who_see_that_its_time_is_over_one_ends_it(
+    desk: Desk, database_url: str
+) -> None:
+    asked = await desk.ask(until_us=NOW_US + DAY_US)
+    await desk.approve(asked)
+    desk.clock.advance(86_400)
+    databases = [open_database(database_url) for _ in range(4)]
+    deeds, seen = Deeds(desk.log, desk.clock), await desk.raises.over()
+    raises = [SeenOver(each, desk.clock, seen) for each in databases]
+    await asyncio.gather(*(RecordedRaises(each, deeds).tend() for each in raises))
+    assert (await desk.limit(), await desk.state(asked), desk.ended) == (HAD, "ended", ["ok"])
+    # Neither does one who comes late, after somebody made it as large for good.
+    await desk.limits.set_limit(Limit(TEAM.account, WANTED, TEAM.window))
+    await RecordedRaises(raises[0], deeds).tend()
+    assert (await desk.limit(), await desk.state(asked), desk.ended) == (WANTED, "ended", ["ok"])
+    for each in databases:
+        await each.close()
+
+
+async def test_what_cannot_be_recorded_does_not_end_yet(desk: Desk) -> None:
+    asked = await desk.ask(until_us=NOW_US + DAY_US)
+    await desk.approve(asked)
+    desk.clock.advance(86_400)
+    desk.log.failing = True
+    with pytest.raises(AuditUnavailable):
+        await desk.end()
+    assert (await desk.limit(), await desk.state(asked)) == (WANTED, "approved")
+    desk.log.failing = False
+    assert await desk.end() == 1
+    assert (await desk.limit(), desk.ended) == (HAD, ["ok"])
+
+
+def test_a_day_is_over_at_midnight_of_its_organisation() -> None:
+    assert end_of_day_us("", "UTC", NOW_US) == 0
+    day_us = end_of_day_us("2027-01-20", "UTC", NOW_US)
+    assert day_us == 1_800_489_600_000_000
+    assert end_of_day_us("2027-01-20", "Asia/Kolkata", NOW_US) == day_us - 19_800_000_000
+    for wrong in ("2027-02-30", "tomorrow", "2027-1-1", "2027-01-14", "2999-01-01", "9999-12-31"):
+        with pytest.raises(RequestInvalid):
+            end_of_day_us(wrong, "UTC", NOW_US)
