@@ -257,6 +257,18 @@ def test_a_receipt_is_proved_and_the_proof_holds_offline(
     assert "DOES NOT HOLD" in done.stdout
 
 
+def test_a_record_that_has_its_number_is_proved_without_reading_the_log(
+    operator: Operator, receipts: list[Receipt]
+) -> None:
+    """The whole chain was read for it: a minute for a receipt of a million records."""
+    proved = operator.config("audit", "prove", "--receipt", str(receipts[3]))
+    _flip(_segment(operator), receipts[0].offset_bytes + 60)
+    again = operator.config("audit", "prove", "--receipt", str(receipts[3]))
+    assert (again.status, again.output) == (0, proved.output)
+    damaged = operator.config("audit", "prove", "--receipt", str(receipts[0]))
+    assert (damaged.status, "does not hold" in damaged.errors) == (2, True)
+
+
 def test_what_is_no_receipt_of_this_log_is_not_proved(
     operator: Operator, receipts: list[Receipt]
 ) -> None:
