@@ -21,6 +21,7 @@ from gateway.cli.deeds import actor
 from gateway.cli.groups import Commands
 from gateway.cli.opening import opened_database
 from gateway.cli.options import SAID, asynchronous, config_option
+from gateway.cli.orderly import orderly
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
@@ -143,6 +144,7 @@ async def erasure_show(config_file: Path, case_id: str) -> None:
 @config_option
 @click.argument("case_id")
 @comment_option
+@orderly
 @asynchronous
 async def erasure_approve(config_file: Path, case_id: str, comment: str) -> None:
     """Agree to what another person asked for: its content is destroyed now, and for good."""

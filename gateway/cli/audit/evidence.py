@@ -26,6 +26,7 @@ from gateway.cli.damage import refusing_damage
 from gateway.cli.known import require_organisation
 from gateway.cli.opening import opened_database
 from gateway.cli.options import Refused, asynchronous, config_option
+from gateway.cli.orderly import orderly
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
@@ -240,6 +241,7 @@ def _spans(numbers: Sequence[int]) -> str:
 @click.option("--since", type=click.DateTime(), help="UTC; default: the beginning.")
 @click.option("--until", type=click.DateTime(), help="UTC, exclusive; default: now.")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@orderly
 @asynchronous
 async def pack(
     config_file: Path, organisation: str, since: datetime | None, until: datetime | None, file: Path

@@ -19,6 +19,7 @@ from gateway.cli.audit.custody import (
 from gateway.cli.damage import catch_up, end_if_damaged
 from gateway.cli.deeds import actor, opened_log, says_it_records
 from gateway.cli.options import Refused, asynchronous, config_option
+from gateway.cli.orderly import orderly
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.store.custody.orders import Custody
@@ -77,6 +78,7 @@ async def search_subject(config_file: Path, organisation: str, reference: str) -
     is_flag=True,
     help="Also by a date that the log does not bear out; it stands in the record.",
 )
+@orderly
 @asynchronous
 @says_it_records
 async def retain(config_file: Path, *, yes: bool, is_sure: bool) -> None:

@@ -27,6 +27,7 @@ from gateway.cli.damage import catch_up, end_if_damaged
 from gateway.cli.groups import Commands
 from gateway.cli.opening import opened_database
 from gateway.cli.options import Refused, asynchronous, config_option
+from gateway.cli.orderly import orderly
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
@@ -102,6 +103,7 @@ def _verify_one(folder: Path, receipt: str) -> bool:
     type=click.Path(path_type=Path, dir_okay=False),
     help="A new file instead of standard output; Parquet needs one.",
 )
+@orderly
 @asynchronous
 async def export_lines(
     config_file: Path,

@@ -1,0 +1,59 @@
+"""Commands that are stopped, or whose terminal is closed, put in order what they are at.
+
+A signal that kills at once would leave half an export under the name of a whole one, or the claim
+of an erasure that nobody carries out.
+"""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from threading import current_thread, main_thread
+from types import FrameType
+from typing import Final, ParamSpec, TypeVar
+
+
+_HEEDED: Final = (signal.SIGTERM, signal.SIGHUP)
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def orderly(command: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Let SIGTERM and SIGHUP end a command as Ctrl-C does; then it dies of that signal.
+
+    For what reads no standard input: there a single one would wait for the line that is typed.
+    """
+
+    @wraps(command)
+    def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        with _heeding() as received:
+            try:
+                return command(*args, **kwargs)
+            except KeyboardInterrupt:
+                for number in received[:1]:
+                    signal.signal(number, signal.SIG_DFL)
+                    signal.raise_signal(number)
+                raise
+
+    return run
+
+
+@contextmanager
+def _heeding() -> Iterator[list[int]]:
+    """The signals that came; what a shell or `nohup` has the process ignore is ignored on."""
+    received: list[int] = []
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        received.append(number)
+        signal.raise_signal(signal.SIGINT)
+
+    is_heard = current_thread() is main_thread()
+    is_heard = is_heard and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    heeded = [each for each in _HEEDED if is_heard and signal.getsignal(each) is signal.SIG_DFL]
+    for number in heeded:
+        signal.signal(number, interrupt)
+    try:
+        yield received
+    finally:
+        for number in heeded:
+            signal.signal(number, signal.SIG_DFL)
