@@ -64,6 +64,8 @@ class HfConfig(msgspec.Struct):
     layer_types: list[str] | None = None
     sliding_window_pattern: int | None = None
     query_pre_attn_scalar: float | None = None
+    is_causal: bool | None = None
+    use_bidirectional_attention: bool | str | None = None
     attn_logit_softcapping: float | None = None
     final_logit_softcapping: float | None = None
     num_experts: int | None = None
@@ -169,6 +171,8 @@ def _spec_of(config: HfConfig, eos_token_ids: tuple[int, ...]) -> ModelSpec:
         raise ModelRefused(f"activation {activation!r} is not supported")
     if config.quantization_config is not None:
         raise ModelRefused("checkpoints with quantised weights are not supported")
+    if config.is_causal is False or config.use_bidirectional_attention:
+        raise ModelRefused("attention that looks ahead, as of embedding models, is not supported")
     if config.num_attention_heads < 1:
         raise ModelRefused("num_attention_heads must be positive")
     if not 1 <= config.num_hidden_layers <= MAX_LAYERS:
@@ -338,7 +342,9 @@ def _qwen3_moe(config: HfConfig) -> _Extras:
         is_normalised=config.norm_topk_prob,
         dense_layers=tuple(i for i in layers if i in dense or (i + 1) % step),
     )
-    return {"moe": moe, **_qwen3(config)}
+    # Unlike its dense siblings, all of its layers have the window or none has.
+    alike = msgspec.structs.replace(config, max_window_layers=0, layer_types=None)
+    return {"moe": moe, **_qwen3(alike)}
 
 
 FAMILIES: dict[str, Callable[[HfConfig], _Extras]] = {

@@ -127,6 +127,8 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_f
         ({"torch_dtype": "float8"}, "dtype"),
         ({"hidden_act": "gelu"}, "activation"),
         ({"quantization_config": {"bits": 4}}, "quantised"),
+        ({"is_causal": False}, "looks ahead"),
+        ({"use_bidirectional_attention": "all"}, "looks ahead"),
         ({"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}, "rope type"),
         ({"rope_scaling": {"rope_type": 5}}, "rope type"),
         ({"rope_scaling": {"rope_type": "linear", "factor": 0}}, "factor"),

@@ -34,6 +34,7 @@ LLAMA3 = {
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0}
 YARN_OF_QWEN = {**YARN, "original_max_position_embeddings": 48, "attention_factor": 0.9}
 MOE = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
+WINDOW = {"use_sliding_window": True, "sliding_window": 24, "max_window_layers": 2}
 GEMMA = {"head_dim": 32, "sliding_window": 24, "query_pre_attn_scalar": 48}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {}),
@@ -41,11 +42,13 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama, yarn": ("Llama", {"rope_parameters": YARN}),
     "qwen2, yarn": ("Qwen2", {"rope_parameters": {**YARN_OF_QWEN, "truncate": False}}),
     "qwen2": ("Qwen2", {"tie_word_embeddings": True}),
+    "qwen2, windows of later layers": ("Qwen2", WINDOW),
     "qwen3": ("Qwen3", {"head_dim": 32}),
     "mistral, window": ("Mistral", {"sliding_window": 24}),
     "gemma3": ("Gemma3Text", {**GEMMA, "num_hidden_layers": 7}),
     "mixtral": ("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
     "qwen3 moe": ("Qwen3Moe", {**MOE, "head_dim": 32, "decoder_sparse_step": 2}),
+    "qwen3 moe, window": ("Qwen3Moe", {**MOE, **WINDOW, "head_dim": 32}),
 }
 
 
