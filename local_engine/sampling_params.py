@@ -23,6 +23,15 @@ class InvalidParameter(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Thinking:
+    """The tokens around a model's reasoning, which no grammar is about."""
+
+    ends_with: int
+    opens_with: int | None = None
+    """What begins it where an answer begins with that; nothing: the prompt has begun it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """vLLM's words: temperature 0 is greedy whatever the truncations say; `top_k` 0 is off."""
 
@@ -44,6 +53,8 @@ class SamplingParams:
     """Nothing else is written: an answer ends by an end token only if that is among them."""
     grammar: str | None = None
     """A grammar that the output must follow, in llguidance's Lark dialect or as JSON."""
+    thinking: Thinking | None = None
+    """What the grammar waits for; nothing: it is about the first token already."""
     stop: tuple[str, ...] = ()
     includes_stop: bool = False
     """The stop string, or the text of the stop token, is part of the answer."""

@@ -13,6 +13,9 @@ import numpy as np
 import torch
 from llguidance import LLMatcher, LLTokenizer
 
+from local_engine.sampling_params import Thinking
+from local_engine.text.thoughts import Ends, Thoughts
+
 
 MAX_GRAMMAR_CHARS = 256 * 1024
 MAX_SCHEMA_DEPTH = 64
@@ -42,9 +45,13 @@ class GrammarRefused(ValueError):
 class Grammar:
     """Where one sequence stands in its grammar."""
 
-    def __init__(self, matcher: LLMatcher, vocab_size: int) -> None:
+    def __init__(
+        self, matcher: LLMatcher, vocab_size: int, thoughts: Thoughts | None = None
+    ) -> None:
+        """`thoughts` are what the model may write before the grammar begins."""
         self._matcher = matcher
         self._vocab_size = vocab_size
+        self._thoughts = thoughts
 
     def allowed(self) -> torch.Tensor:
         """True for each token of the vocabulary that may come next; [vocabulary].
@@ -52,6 +59,22 @@ class Grammar:
         Raises `GrammarRefused` where the parser has given up: it would allow nothing but the end
         then, and half a text would look like a whole one.
         """
+        if self._thoughts is None:
+            return self._followed()
+        return self._thoughts.allowed(self._followed)
+
+    def accept(self, token_id: int) -> None:
+        """Step over a token that was allowed."""
+        if self._thoughts is None:
+            self._matcher.consume_token(token_id)
+        elif not self._thoughts.accept(token_id):
+            self._thoughts = None
+            self._matcher.consume_token(token_id)
+        elif self._thoughts.are_over:
+            self._thoughts = None
+
+    def _followed(self) -> torch.Tensor:
+        """What the grammar itself allows."""
         mask = bytearray(self._matcher.compute_bitmask())
         if self._matcher.is_error():
             raise GrammarRefused(_reason(self._matcher))
@@ -59,10 +82,6 @@ class Grammar:
         # What is beyond the tokenizer's vocabulary is filled up with zeros.
         bits = np.unpackbits(packed, count=self._vocab_size, bitorder="little")
         return torch.from_numpy(bits).view(torch.bool)
-
-    def accept(self, token_id: int) -> None:
-        """Step over a token that was allowed."""
-        self._matcher.consume_token(token_id)
 
 
 class GrammarCompiler:
@@ -77,9 +96,12 @@ class GrammarCompiler:
             tokenizer_json, eos_token=list(eos_token_ids) or None, slices=[]
         )
         self._compiled: OrderedDict[tuple[bytes, str], LLMatcher] = OrderedDict()
+        self._ends: Ends | None = None
 
-    def compile(self, grammar: str, group: bytes | None = None) -> Grammar:
-        """A fresh start in `grammar`; raises `GrammarRefused`.
+    def compile(
+        self, grammar: str, group: bytes | None = None, thinking: Thinking | None = None
+    ) -> Grammar:
+        """A fresh start in `grammar`, behind what the model thinks; raises `GrammarRefused`.
 
         It is kept for others of `group`, who alone may notice that it was there, or for nobody.
         """
@@ -100,7 +122,15 @@ class GrammarCompiler:
             self._compiled.move_to_end(key)
             if len(self._compiled) > _MAX_CACHED:
                 self._compiled.popitem(last=False)
-        return Grammar(found.deep_copy(), self._vocab_size)
+        return Grammar(found.deep_copy(), self._vocab_size, self._thoughts(thinking))
+
+    def _thoughts(self, thinking: Thinking | None) -> Thoughts | None:
+        if thinking is None:
+            return None
+        if self._ends is None:
+            spelt = [self._tokenizer.decode_bytes([each]) for each in range(self._vocab_size)]
+            self._ends = Ends(spelt, thinking.ends_with)
+        return Thoughts(self._ends, thinking.opens_with)
 
 
 def _reason(matcher: LLMatcher) -> str:

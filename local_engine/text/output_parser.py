@@ -44,7 +44,7 @@ class ToolCall:
 
 
 Part = Content | Reasoning | ToolCall
-_THINK, _END_THINK = "<think>", "</think>"
+THINK, END_THINK = "<think>", "</think>"
 _CALL, _END_CALL = "<tool_call>", "</tool_call>"
 _PYTHON_TAG = "<|python_tag|>"
 _MISTRAL, _MISTRAL_ARGS = "[TOOL_CALLS]", "[ARGS]"
@@ -75,7 +75,7 @@ class OutputParser:
         self._may_open_reasoning = may_reason and not starts_reasoning
         self._state = "reasoning" if starts_reasoning else "content"
         self._held = ""
-        # JSON formats without an opening tag are told by the answer's first character.
+        # JSON formats without an opening tag are told by the first character of the content.
         self._is_start = True
 
     def push(self, text: str) -> list[Part]:
@@ -104,20 +104,20 @@ class OutputParser:
         if self._state == "whole":
             return False
         if self._state == "reasoning":
-            return self._until(_END_THINK, "content", Reasoning, parts)
+            return self._until(END_THINK, "content", Reasoning, parts)
         if self._state == "tool":
             return self._close_call(parts)
         return self._in_content(parts)
 
     def _in_content(self, parts: list[Part]) -> bool:
+        if self._may_open_reasoning and self._open_reasoning():
+            return self._state == "reasoning"
         if self._is_start:
             if self._starts_whole():
                 self._state = "whole"
                 return False
             if self._may_start_whole():
                 return False
-        if self._may_open_reasoning and self._open_reasoning():
-            return self._state == "reasoning"
         opening = {ToolFormat.HERMES: _CALL, ToolFormat.MISTRAL: _MISTRAL}.get(self._format)
         if opening is None:
             self._emit(Content, self._held, parts)
@@ -129,11 +129,11 @@ class OutputParser:
     def _open_reasoning(self) -> bool:
         """Whether a `<think>` at the very start was opened, or may still be coming."""
         text = self._held.lstrip()
-        if text.startswith(_THINK):
-            self._held = text[len(_THINK) :]
+        if text.startswith(THINK):
+            self._held = text[len(THINK) :]
             self._state, self._may_open_reasoning = "reasoning", False
             return True
-        if _THINK.startswith(text):
+        if THINK.startswith(text):
             return True
         self._may_open_reasoning = False
         return False
@@ -145,9 +145,8 @@ class OutputParser:
         return self._format is ToolFormat.LLAMA3 and text.startswith(("{", _PYTHON_TAG))
 
     def _may_start_whole(self) -> bool:
-        """Whether a tag may still be coming: its first characters are those of `<think>`, too."""
-        text = self._held.lstrip()
-        return self._format is ToolFormat.LLAMA3 and text != "" and _PYTHON_TAG.startswith(text)
+        """Whether a call may still be coming, behind spaces or a part of its tag."""
+        return self._format is ToolFormat.LLAMA3 and _PYTHON_TAG.startswith(self._held.lstrip())
 
     def _until(
         self, tag: str, state: str, kind: type[Content | Reasoning], parts: list[Part]
@@ -176,7 +175,8 @@ class OutputParser:
 
     def _emit(self, kind: type[Content | Reasoning], text: str, parts: list[Part]) -> None:
         if text:
-            self._is_start = False
+            # A thought is no part of the content, which may be a call as a whole.
+            self._is_start &= kind is Reasoning
             parts.append(kind(text))
 
 

@@ -12,16 +12,18 @@ from local_engine.model.errors import ModelRefused
 from local_engine.model.json_file import decode_json
 from local_engine.model.manifest import ModelFiles
 from local_engine.model.spec import MAX_SIZE
+from local_engine.sampling_params import Thinking
 from local_engine.text.detokenize import IncrementalDetokenizer
 from local_engine.text.errors import PromptRefused
-from local_engine.text.output_parser import tool_format_of
+from local_engine.text.output_parser import END_THINK, THINK, tool_format_of
 from local_engine.text.template import ChatTemplate, TemplateMessage
 from local_engine.text.tokenizer_bounds import check_rules, refusing
 
 
 _MAX_TOKENIZER_BYTES = 64 << 20
 _MAX_CONFIG_BYTES = 4 << 20
-_THINK = "<think>"
+# Where a tag of reasoning is no token of its own, it may be spelt letter by letter.
+_MOST_OF_A_TAG = 16
 _SAMPLE = "A text, e.g. of 2 words\n"
 _SPECIAL_NAMES = ("bos_token", "eos_token", "pad_token", "unk_token")
 
@@ -31,7 +33,7 @@ class ChatTokenizer:
 
     def __init__(self, tokenizer: Tokenizer, template: ChatTemplate, source: str = "") -> None:
         self.tool_format = tool_format_of(source)
-        self.may_reason = _THINK in source
+        self.may_reason = THINK in source
         self._tokenizer = tokenizer
         self._template = template
         # No more than the vocabulary: answers with log-probabilities name a token twenty times.
@@ -41,7 +43,9 @@ class ChatTokenizer:
         self._plain_tokenizer.encode_special_tokens = True
         named = (tokenizer.token_to_id(f"<0x{byte:02X}>") for byte in range(0x80, 0xC0))
         self._inside = frozenset(token_id for token_id in named if token_id is not None)
-        controls = [t for t in tokenizer.get_added_tokens_decoder().values() if t.special]
+        added = tokenizer.get_added_tokens_decoder()
+        self._added = {token.content: token_id for token_id, token in added.items()}
+        controls = [token for token in added.values() if token.special]
         self._control_texts = tuple(token.content for token in controls)
         # Some are looked for in what a text is turned into first: "\uff1c|end|\uff1e" is one, too.
         self._normalise: Callable[[str], str] | None = None
@@ -98,9 +102,24 @@ class ChatTokenizer:
 
     def starts_reasoning(self, prompt_token_ids: Sequence[int]) -> bool:
         """Whether the template has opened the model's reasoning already."""
-        if not self.may_reason:
-            return False
-        return self.decode_with_special(list(prompt_token_ids)[-4:]).rstrip().endswith(_THINK)
+        return self.may_reason and self._end_of(prompt_token_ids).endswith(THINK)
+
+    def thinking(self, prompt_token_ids: Sequence[int]) -> Thinking | None:
+        """What an answer to this prompt thinks between, if it may; raises `PromptRefused`.
+
+        Where the model is expected to think, and nobody could say where it ends.
+        """
+        if not self.may_reason or self._end_of(prompt_token_ids).endswith(END_THINK):
+            return None
+        opens, ends = self._added.get(THINK), self._added.get(END_THINK)
+        if self.starts_reasoning(prompt_token_ids):
+            if ends is None:
+                raise PromptRefused(f"this model has no token {END_THINK} that a grammar follows")
+            return Thinking(ends_with=ends)
+        return None if opens is None or ends is None else Thinking(ends_with=ends, opens_with=opens)
+
+    def _end_of(self, prompt_token_ids: Sequence[int]) -> str:
+        return self.decode_with_special(list(prompt_token_ids)[-_MOST_OF_A_TAG:]).rstrip()
 
     def decode_with_special(self, token_ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=False))

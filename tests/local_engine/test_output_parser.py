@@ -41,6 +41,9 @@ TEXTS: list[tuple[ToolFormat, str, list[Part]]] = [
     (ToolFormat.MISTRAL, 'Hm. [TOOL_CALLS]weather[ARGS]{"city": "Pune"}', [Content("Hm. "), CALL]),
     (ToolFormat.MISTRAL, "[TOO much]", [Content("[TOO much]")]),
     (ToolFormat.FORCED, WEATHER, [CALL]),
+    (ToolFormat.FORCED, f"<think>hm</think>{WEATHER}", [Reasoning("hm"), CALL]),
+    (ToolFormat.LLAMA3, f"<think>hm</think>\n\n{WEATHER}", [Reasoning("hm"), CALL]),
+    (ToolFormat.LLAMA3, " \n", [Content(" \n")]),
 ]
 
 
@@ -99,6 +102,14 @@ def test_reasoning_that_the_prompt_opened_is_reasoning() -> None:
     parser = OutputParser(ToolFormat.NONE, starts_reasoning=True)
     parts = [*parser.push("so</th"), *parser.push("ink>yes"), *parser.finish()]
     assert joined(parts) == [Reasoning("so"), Content("yes")]
+
+
+def test_a_call_behind_spaces_is_one_wherever_it_is_cut() -> None:
+    for at in range(4):
+        parser = OutputParser(ToolFormat.LLAMA3)
+        text = f"\n {WEATHER}"
+        parts = [*parser.push(text[:at]), *parser.push(text[at:]), *parser.finish()]
+        assert parts == [CALL]
 
 
 def test_arguments_keep_what_is_not_ascii() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from local_engine.core.limits import QueueFull
 from local_engine.core.sequence import PromptTooLong
-from local_engine.sampling_params import InvalidParameter
+from local_engine.sampling_params import InvalidParameter, SamplingParams
 from local_engine.serve.api.chat_request import ChatRequest, read_chat_request
 from local_engine.serve.api.chat_response import DONE, ChatResponse, Choice, as_event
 from local_engine.serve.api.choices import Choices, written
@@ -70,7 +70,7 @@ def _parser(engine: Engine, request: ChatRequest, generation: Generation) -> Out
     tokenizer = engine.tokenizer
     tool_format = tokenizer.tool_format if request.may_call else ToolFormat.NONE
     if request.is_call_forced:
-        return OutputParser(ToolFormat.FORCED)
+        tool_format = ToolFormat.FORCED
     return OutputParser(
         tool_format,
         may_reason=tokenizer.may_reason,
@@ -83,13 +83,12 @@ async def _prepare(engine: Engine, request: ChatRequest, caller: Caller) -> list
         engine.check_places(request.num_choices, "n")
         prompt = await engine.encode_chat(request.messages, request.tools, request.variables)
         request_id = uuid.uuid4().hex if request.num_choices > 1 else ""
+        params = _behind_thoughts(engine, request, prompt)
         return [
             engine.new_generation(
                 prompt,
                 # The prompt is one, and its scores are told once.
-                replace(request.params.of_choice(index), prompt_logprobs=None)
-                if index
-                else request.params,
+                replace(params.of_choice(index), prompt_logprobs=None) if index else params,
                 caller,
                 request_id=request_id,
                 keeps_special=request.keeps_special,
@@ -105,6 +104,19 @@ async def _prepare(engine: Engine, request: ChatRequest, caller: Caller) -> list
         raise InvalidRequest(str(error), code="invalid_value", param="messages") from error
     except InvalidParameter as error:
         raise InvalidRequest(str(error), code="invalid_value", param=error.param) from error
+
+
+def _behind_thoughts(engine: Engine, request: ChatRequest, prompt: list[int]) -> SamplingParams:
+    """A grammar is about the answer, and begins where the model has thought to its end."""
+    if request.params.grammar is None:
+        return request.params
+    try:
+        return replace(request.params, thinking=engine.tokenizer.thinking(prompt))
+    except PromptRefused as error:
+        message = f"The grammar cannot be used: {error}."
+        raise InvalidRequest(
+            message, code="invalid_grammar", param=request.grammar_field
+        ) from error
 
 
 async def _send_stream(send: Send, choices: Choices, response: ChatResponse) -> None:

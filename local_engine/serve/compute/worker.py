@@ -311,7 +311,8 @@ class Worker:
             return
         is_kept = self._identity.has_group(sequence.tenant) and not sequence.is_zeroed
         group = sequence.salt if is_kept else None
-        future = self._compilers.submit(self._grammars.compile, text, group)
+        thinking = sequence.params.thinking
+        future = self._compilers.submit(self._grammars.compile, text, group, thinking)
         self._compiling[sequence.sequence_id] = future
 
     def _attach_grammars(self) -> None:

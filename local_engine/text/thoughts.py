@@ -1,0 +1,70 @@
+"""What a model may write before a grammar begins: its reasoning, and one way to end it.
+
+Reasoning ends with a token of its own. Who reads the answer looks for its text, which other tokens
+could spell, too; an answer behind those would follow no grammar, so they are not allowed.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence as Many
+
+import torch
+
+from local_engine.text.output_parser import END_THINK
+
+
+_END = END_THINK.encode()
+
+
+class Ends:
+    """Which tokens would spell the end of reasoning without being it; one for a vocabulary."""
+
+    def __init__(self, spelt: Many[bytes], end_token: int) -> None:
+        """`spelt` has the bytes of each token, `end_token` is the one that may end it."""
+        self.end_token = end_token
+        self.spelt = spelt
+        self._masks: dict[int, torch.Tensor] = {}
+
+    def allowed(self, num_spelt: int) -> torch.Tensor:
+        """True for each token that may follow where so many bytes of the end are written."""
+        found = self._masks.get(num_spelt)
+        if found is None:
+            rest = _END[num_spelt:]
+            completes = bytes.startswith if num_spelt else bytes.__contains__
+            allowed = [not completes(each, rest) for each in self.spelt]
+            allowed[self.end_token] = True
+            found = self._masks[num_spelt] = torch.tensor(allowed)
+        return found
+
+
+class Thoughts:
+    """Where one sequence stands in its reasoning."""
+
+    def __init__(self, ends: Ends, opens_with: int | None) -> None:
+        """`opens_with` begins them as the first token; nothing: the prompt has begun them."""
+        self._ends = ends
+        self._opens_with = opens_with
+        self._tail = b""
+        self.are_over = False
+
+    def allowed(self, without: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """What may come next; `without` says what that is where the model does not think."""
+        if self._opens_with is None:
+            return self._ends.allowed(_num_spelt(self._tail))
+        allowed = without().clone()
+        allowed[self._opens_with] = True
+        return allowed
+
+    def accept(self, token_id: int) -> bool:
+        """Step over a token; false if it is no thought, but an answer without any."""
+        if self._opens_with is not None:
+            is_opened = token_id == self._opens_with
+            self._opens_with = None
+            return is_opened
+        self.are_over = token_id == self._ends.end_token
+        self._tail = (self._tail + self._ends.spelt[token_id])[-len(_END) :]
+        return True
+
+
+def _num_spelt(tail: bytes) -> int:
+    """How many bytes of the end a text ends with."""
+    return next(size for size in range(len(_END) - 1, -1, -1) if tail.endswith(_END[:size]))
