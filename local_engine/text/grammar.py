@@ -91,6 +91,7 @@ class GrammarCompiler:
         self, tokenizer_json: str, vocab_size: int, eos_token_ids: tuple[int, ...]
     ) -> None:
         self._vocab_size = vocab_size
+        self._eos_token_ids = eos_token_ids
         # The model's vocabulary may be padded beyond the tokenizer's: such tokens never fit.
         self._tokenizer = LLTokenizer(
             tokenizer_json, eos_token=list(eos_token_ids) or None, slices=[]
@@ -129,7 +130,7 @@ class GrammarCompiler:
             return None
         if self._ends is None:
             spelt = [self._tokenizer.decode_bytes([each]) for each in range(self._vocab_size)]
-            self._ends = Ends(spelt, thinking.ends_with)
+            self._ends = Ends(spelt, thinking.ends_with, self._eos_token_ids)
         return Thoughts(self._ends, thinking.opens_with)
 
 

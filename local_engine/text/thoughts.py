@@ -1,7 +1,8 @@
 """What a model may write before a grammar begins: its reasoning, and one way to end it.
 
 Reasoning ends with a token of its own. Who reads the answer looks for its text, which other tokens
-could spell, too; an answer behind those would follow no grammar, so they are not allowed.
+could spell, too; an answer behind those would follow no grammar, so they are not allowed. Nor is an
+end of the whole answer, which would look finished and have nothing of what was asked for.
 """
 
 from collections.abc import Callable
@@ -18,10 +19,11 @@ _END = END_THINK.encode()
 class Ends:
     """Which tokens would spell the end of reasoning without being it; one for a vocabulary."""
 
-    def __init__(self, spelt: Many[bytes], end_token: int) -> None:
+    def __init__(self, spelt: Many[bytes], end_token: int, eos_token_ids: Many[int]) -> None:
         """`spelt` has the bytes of each token, `end_token` is the one that may end it."""
         self.end_token = end_token
         self.spelt = spelt
+        self._eos_token_ids = list(eos_token_ids)
         self._masks: dict[int, torch.Tensor] = {}
 
     def allowed(self, num_spelt: int) -> torch.Tensor:
@@ -33,6 +35,7 @@ class Ends:
             allowed = [not completes(each, rest) for each in self.spelt]
             allowed[self.end_token] = True
             found = self._masks[num_spelt] = torch.tensor(allowed)
+            found[self._eos_token_ids] = False
         return found
 
 

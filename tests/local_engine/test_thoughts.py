@@ -134,6 +134,14 @@ async def test_who_wants_no_thoughts_is_answered_at_once(client: httpx.AsyncClie
         assert not {OPEN, END} & set(choice["token_ids"])
 
 
+async def test_no_answer_ends_within_its_thoughts(client: httpx.AsyncClient) -> None:
+    """It would look like a whole one, and have nothing of what was asked for."""
+    bias = {"1": 30, str(END): 20}
+    choice = await chat(client, guided_json=CITY, temperature=0, logit_bias=bias)
+    assert choice["finish_reason"] == "stop"
+    assert json.loads(choice["message"]["content"])["city"] in {"Rome", "Bern"}
+
+
 async def test_thoughts_that_use_up_the_length_leave_no_answer(client: httpx.AsyncClient) -> None:
     choice = await chat(client, guided_json=CITY, logit_bias={str(END): -100}, max_tokens=9)
     assert choice["finish_reason"] == "length"
@@ -168,7 +176,7 @@ def test_other_tokens_do_not_spell_the_end(tmp_path: Path) -> None:
         assert grammar.allowed()[token]
         grammar.accept(token)
     allowed = grammar.allowed()
-    forbidden = [each for each, written in enumerate(spelt) if written[:1] == b">"]
+    forbidden = [1, *(each for each, written in enumerate(spelt) if written[:1] == b">")]
     assert closing in forbidden
     assert [each for each in range(1538) if not allowed[each]] == forbidden
     grammar.accept(spelt.index(b"s"))
