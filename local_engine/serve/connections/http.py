@@ -53,6 +53,8 @@ class BoundedConnection(HttpToolsProtocol):
     crowd: ClassVar[Crowd]
     body_bytes_max: ClassVar[int]
 
+    _served: RequestResponseCycle | None = None
+    """What is answered now, or was last; `cycle` is the last one that came, and may still wait."""
     _timer: asyncio.TimerHandle | None = None
     """For what is awaited of the caller: a head, the rest of a body, another request."""
     _taking: asyncio.TimerHandle | None = None
@@ -81,6 +83,10 @@ class BoundedConnection(HttpToolsProtocol):
         self.crowd.leave(self)
         self._expect_nothing()
         self._stop_taking()
+        if self._served is not None and not self._served.response_complete:
+            # uvicorn tells the last one that came, which waits if others came behind this one.
+            self._served.disconnected = True
+            self._served.message_event.set()
         super().connection_lost(exc)
         self.pipeline.clear()
 
@@ -123,6 +129,7 @@ class BoundedConnection(HttpToolsProtocol):
         is_next = not self._is_serving
         super().on_headers_complete()
         if is_next:
+            self._served = self.cycle
             self._expect("body", self.bounds.body_receive_s)
 
     def on_body(self, body: bytes) -> None:
@@ -149,8 +156,8 @@ class BoundedConnection(HttpToolsProtocol):
             if self.transport.is_closing():
                 return
             self.flow.resume_reading()
-            cycle, application = self.pipeline.pop()
-            self._start_asgi_task(cycle, application)
+            self._served, application = self.pipeline.pop()
+            self._start_asgi_task(self._served, application)
             if self._is_in_body and not self.pipeline:
                 self._expect("body", self.bounds.body_receive_s)
             return
