@@ -55,6 +55,9 @@ Thousands fit into one read, and each answer lets the next read come: without a 
 key fills the memory. No client that we know sends even a second one.
 """
 
+READ_BEHIND_MAX = 4
+"""While so many wait, more is read: that a caller left is heard of by reading alone."""
+
 _OVER_TCP = (socket.AF_INET, socket.AF_INET6)
 _UNREAD_MS: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
 """The kernel's own time for that (Linux, tcp(7)); elsewhere there is none."""
@@ -88,6 +91,8 @@ class BoundedProtocol(HttpToolsProtocol):
     """Whether the request waits for a `100 Continue`, and would rest its connection after it."""
     _ahead = b""
     """What was read of a body in chunks and not looked at."""
+    _served: RequestResponseCycle | None = None
+    """What is answered while others wait behind it: `cycle` is the last one that came."""
     _turn: asyncio.Handle | None = None
     _taking: asyncio.TimerHandle | None = None
     """Runs while there is much that the caller has not taken."""
@@ -117,6 +122,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._turn.cancel()
         self.resting.remove(self)
         self.crowd.leave(self)
+        if self._served is not None:
+            self._served.disconnected = True
         super().connection_lost(exc)
         while self.pipeline:
             # Never served; a scope that knows its line would wait for the collector.
@@ -219,6 +226,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
         if self.pipeline:
             cycle, application = self.pipeline.pop()
+            self._served = cycle if self.pipeline else None
             self._start_asgi_task(cycle, application)
         else:
             self.resting.add(self, self.timeout_keep_alive_handler)
@@ -283,7 +291,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._check_form()
         self._is_in_body = True
         scope: dict[str, object] = self.scope  # type: ignore[assignment]
+        last: RequestResponseCycle | None = self.cycle
         super().on_headers_complete()
+        if self.pipeline:
+            self._wait_behind(last)
         self.headers = TRAILERS
         if self.expect_100_continue and self.cycle.keep_alive:
             # Who is refused instead may send his body or leave it out: what comes next is then
@@ -291,6 +302,12 @@ class BoundedProtocol(HttpToolsProtocol):
             self._is_body_asked_for, self.cycle.keep_alive = True, False
         # The application's task has been made and not yet run.
         scope[LINE] = CallerLine(self, self.cycle)
+
+    def _wait_behind(self, last: RequestResponseCycle | None) -> None:
+        if len(self.pipeline) == 1:
+            self._served = last
+        if len(self.pipeline) <= READ_BEHIND_MAX:
+            self.flow.resume_reading()
 
     def _go_on_resting(self) -> None:
         """The body comes, or there is none: it is known again where the next request begins."""

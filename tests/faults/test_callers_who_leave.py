@@ -98,15 +98,23 @@ class Raw:
 @both
 @targets
 @pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("more", [0, 2], ids=["alone", "with-more-behind-it"])
 async def test_leaving_before_the_answer_stops_the_upstream(
-    caller: Caller, upstreams: Upstreams, style: Style, target: str, stream: bool
+    caller: Caller,
+    upstreams: Upstreams,
+    caplog: pytest.LogCaptureFixture,
+    style: Style,
+    target: str,
+    stream: bool,
+    more: int,
 ) -> None:
     gateway, upstream = caller.gateway, upstream_of(upstreams, target)
     upstream.answer(Answer(hold=asyncio.Event()) if not stream else Answer(fault="hang"))
     before, spent_before = len(await gateway.records()), spent(gateway)
     raw = await Raw.connect(gateway)
 
-    raw.send(caller, style, msgspec.json.encode(ask(style, model=target, stream=stream)))
+    for _ in range(1 + more):
+        raw.send(caller, style, msgspec.json.encode(ask(style, model=target, stream=stream)))
     await upstream.called()
     await raw.hang_up()
     async with asyncio.timeout(SOON_S):
@@ -119,6 +127,7 @@ async def test_leaving_before_the_answer_stops_the_upstream(
     assert outcome.usage.estimated
     await until(lambda: spent(gateway) == spent_before + outcome.cost_microusd)
     await until(lambda: in_flight(gateway) == 0)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 @both
