@@ -7,7 +7,7 @@ is refused with its place, so that a page can show it where it was typed.
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import Final, Literal
@@ -97,9 +97,10 @@ _EXAMPLES: Final = {
     "money": "an amount in dollars such as 0.05",
     "count": "a whole number",
     "duration": "a number with us, ms, s, m or h, such as 800ms",
-    "moment": "24h, 7d, 2026-11-21 or 2026-11-21T14:00",
+    "moment": "24h, 7d, today, yesterday, 2026-11-21 or 2026-11-21T14:00",
 }
 _AGO: Final = re.compile(r"([0-9]{1,6})(s|m|h|d|w)")
+_DAYS_BACK: Final = {"today": 0, "yesterday": 1}
 _AT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}(:[0-9]{2})?Z?)?")
 _OPERATOR: Final = re.compile(r"(<=|>=|<|>|=)?")
 _NAME: Final = re.compile(r"[a-z]+(?=:)")
@@ -313,13 +314,16 @@ _READERS: Final[dict[Kind, Callable[[Field, str], str]]] = {
 
 
 def moment_us(value: str, now_us: int, zone: str) -> int:
-    """A moment's microseconds UTC: so long before now, or a date and time in a zone.
+    """A moment's microseconds UTC: so long before now, or a date (or `today`) and time in a zone.
 
     Raises:
         ValueError: it is neither.
     """
     if ago := _AGO.fullmatch(value):
         return now_us - int(ago[1]) * _AGO_US[ago[2]]
+    if value in _DAYS_BACK:
+        today = datetime.fromtimestamp(now_us / 10**6, ZoneInfo(zone)).date()
+        value = str(today - timedelta(_DAYS_BACK[value]))
     if _AT.fullmatch(value) is None:
         raise ValueError(value)
     at = datetime.fromisoformat(value)

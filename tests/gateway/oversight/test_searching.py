@@ -128,7 +128,7 @@ def test_the_words_of_a_filter_mean_what_they_say() -> None:
         ("cost:>a", "a"),
         ("cost:>1,2", ","),
         ("duration:5", "5"),
-        ("since:yesterday", "yesterday"),
+        ("since:tomorrow", "tomorrow"),
         ("since:2026-02-30", "2026-02-30"),
         ('key:"open', '"open'),
         ("key:a\x00b", "a\x00b"),
@@ -170,6 +170,11 @@ def test_a_moment_is_before_now_or_a_date_of_the_readers_zone() -> None:
     utc = moment_us("2026-11-21", NOW_US, "UTC")
     assert moment_us("2026-11-21", NOW_US, "Asia/Kolkata") == utc - 5.5 * hour_us
     assert moment_us("2026-11-21T14:00Z", NOW_US, "Asia/Kolkata") == utc + 14 * hour_us
+    for day, began in (("today", "2026-11-18"), ("yesterday", "2026-11-17")):
+        assert moment_us(day, NOW_US, "UTC") == moment_us(began, NOW_US, "UTC")
+        # Where the day begins first it is the next one already.
+        first = "Pacific/Kiritimati"
+        assert moment_us(day, NOW_US, first) - moment_us(began, NOW_US, first) == 24 * hour_us
     assert number_of("cost", "0.05") == 50_000
     assert number_of("duration", "1.5s") == 1_500_000
 
