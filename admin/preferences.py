@@ -6,7 +6,7 @@ stays in micro-dollars and microseconds UTC; this is only how it is shown, with 
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from functools import cache, lru_cache
 from typing import Final, Literal, get_args
@@ -119,6 +119,26 @@ class Preferences(Struct, frozen=True):
         )
         iso = at.isoformat(timespec="seconds").replace("+00:00", "Z")
         return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(iso, shown)
+
+    def last_day(self, until_us: int, zone: str) -> Markup:
+        """The last day of what ends at midnight in `zone`, whose calendar it was chosen by.
+
+        What ends at another time has no last day, and is shown to end at that moment.
+        """
+        end = _at(until_us).astimezone(ZoneInfo(zone))
+        if end.time() != time():
+            return self.moment(until_us)
+        iso = _at(until_us).isoformat(timespec="seconds").replace("+00:00", "Z")
+        shown = self.date(end.date() - timedelta(days=1))
+        # No <time>: on paper that says its moment, which is the day after.
+        return Markup('<span title="until {}">{}</span>').format(iso, shown)
+
+    def first_day(self, since_us: int, zone: str) -> Markup:
+        """The first day of what begins at midnight in `zone`, else the moment of its beginning."""
+        start = _at(since_us).astimezone(ZoneInfo(zone))
+        if start.time() != time():
+            return self.moment(since_us)
+        return Markup("<span>{}</span>").format(self.date(start.date()))
 
     def date(self, day: date | str) -> str:
         """A day that is one already, in whatever zone it was counted; other text as it stands."""

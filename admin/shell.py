@@ -53,6 +53,8 @@ class Frame(Struct, frozen=True):
     way: Preferences
     path: str
     now_us: int
+    zone: str
+    """The organisation's, by whose calendar its days are counted; `way` has the reader's."""
     undo: Undo | None = None
     """What was done a moment ago, and may be undone."""
     nobodys: str = NOBODYS
@@ -149,6 +151,7 @@ class Shell:
             way=self._way(request, zones, organisation),
             path=request.scope["path"],
             now_us=self._clock.utc_us(),
+            zone=zones.get(organisation, "UTC"),
             undo=offered(request, self._clock.utc_us()),
         )
 

@@ -331,8 +331,6 @@ async def test_on_a_narrow_window_every_room_and_every_screen_of_it_can_be_reach
         links = await seen.page.locator(".rail nav a").all()
         boxes = {}
         for each in links:
-            # The screens of a room are one line, which is scrolled by itself.
-            await each.scroll_into_view_if_needed()
             boxes[await each.inner_text()] = await each.bounding_box()
 
     assert {"Overview", "System", "Workers", "Gone workers", "Configuration"} <= boxes.keys()
@@ -350,3 +348,14 @@ def test_a_span_of_up_to_two_months_is_said_in_days(days: int, said: str) -> Non
     assert Preferences().span(days * DAY_US) == said
     assert Preferences().span(400 * DAY_US) == "1 year"
     assert Preferences(locale="de_CH").span(30 * DAY_US) == "30 Tage"
+
+
+def test_the_last_day_of_what_ends_at_midnight_is_the_day_before_by_its_own_calendar() -> None:
+    """It was shown to run until midnight of the day after, and a reader gave it a day too much."""
+    end_us = 1_803_859_200_000_000
+    assert "Feb 28, 2027" in Preferences(zone="Asia/Tokyo").last_day(end_us, "UTC")
+    assert "Mar 1, 2027" in Preferences().last_day(end_us + 1_000_000, "UTC")
+    assert "Mar 1, 2027" in Preferences(zone="Asia/Tokyo").first_day(end_us, "UTC")
+    assert "12:00:01" in Preferences().first_day(end_us + 1_000_000, "UTC")
+    kolkata_us = end_us - 19_800_000_000
+    assert "Feb 28, 2027" in Preferences().last_day(kolkata_us, "Asia/Kolkata")

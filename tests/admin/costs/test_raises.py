@@ -100,13 +100,14 @@ async def test_what_an_owner_asks_for_holds_once_who_sets_limits_agrees(
     assert (await ask(owner, until=last))[0] == 303
     assert await limit_of(listener) == HAD, "asking changes nothing"
     said = await read(owner, LIMITS)
-    assert "waits team research : $250.00 each month instead of $100.00, until" in said
+    assert "waits team research : $250.00 each month instead of $100.00, up to" in said
+    assert "up to and including Feb 28, 2027" in said
     assert "Take it back" in said
 
     said = await read(second, INBOX)
     assert "A larger limit for team research asked for by petra" in said
     assert "$250.00 would be left instead of $100.00" in said
-    assert "it is $100.00 again by itself" in said
+    assert "After Feb 28, 2027 it is $100.00 again by itself" in said
     assert "1 to approve" in said
     assert "petra asks for $250.00 for team research of acme" in await read(second, "/")
     assert (await decide(second))[0] == 303
