@@ -101,11 +101,11 @@ ROOMS: Final = (
             Screen("audit", "Audit", "/o/{organisation}/audit", _P.AUDIT_READ),
             Screen("integrity", "Integrity", "/o/{organisation}/integrity", _P.AUDIT_READ),
             Screen(
-                *("audit-installation", "Audit, installation", "/audit", _P.AUDIT_READ),
+                *("audit-installation", "Installation audit", "/audit", _P.AUDIT_READ),
                 is_everywhere=True,
             ),
             Screen("incidents", "Incidents", f"{_C}/incidents", _P.AUDIT_READ),
-            Screen("reveals", "Break-glass", f"{_C}/reveals", _P.AUDIT_READ),
+            Screen("reveals", "Reveals", f"{_C}/reveals", _P.AUDIT_READ),
             Screen("holds", "Holds", f"{_C}/holds", _P.AUDIT_READ),
             Screen("retention", "Retention", f"{_C}/retention", _P.AUDIT_READ),
             Screen("erasures", "Erasure", f"{_C}/erasures", _P.AUDIT_READ),

@@ -1,4 +1,4 @@
-"""Unusually dear hours on the pages: with the figures they were judged by, and their traffic."""
+"""Unusually expensive hours on the pages: with the figures that judged them, and their traffic."""
 
 import html
 import re
@@ -40,7 +40,7 @@ async def test_a_dear_hour_stands_on_the_page_of_cost_and_under_needs_you_with_i
     key = await issue(listener, "wild <b>")
     await listener.record(*(hourly(listener, key, ago, 10) for ago in range(1, 22)))
     await watched(listener)
-    assert "Unusually dear hours" not in await see(browser, ROOM)
+    assert "Unusually expensive hours" not in await see(browser, ROOM)
     now = hourly(listener, key, 0, 44)
     earlier = bill(listener, key, 0, 1, request_id="req_earlier", utc_us=now.utc_us - 3 * HOUR_US)
     await listener.record(now, earlier)
@@ -81,12 +81,14 @@ async def test_other_organisations_hours_and_those_of_other_days_are_not_shown(
     await watched(listener)
     await person(listener, "una", "viewer", "umbrella")
     await browser.sign_in_as("una", PASSWORD)
-    assert "dear hour" not in await see(browser, "/")
-    assert "Unusually dear hours" not in await see(browser, "/o/umbrella/costs")
+    assert "expensive hour" not in await see(browser, "/")
+    assert "Unusually expensive hours" not in await see(browser, "/o/umbrella/costs")
 
     listener.clock.advance(2 * DAY_US / 1e6)
     await person(listener, "root", "platform_admin")
     await browser.sign_in_as("root", PASSWORD)
-    assert "dear hour" not in await see(browser, "/"), "it is not of the last day any more"
+    assert "expensive hour" not in await see(browser, "/"), "it is not of the last day any more"
     late = "2099-01-01"
-    assert "Unusually dear hours" not in await see(browser, f"{ROOM}?since={late}&until={late}")
+    assert "Unusually expensive hours" not in await see(
+        browser, f"{ROOM}?since={late}&until={late}"
+    )

@@ -1,4 +1,4 @@
-"""Unusually dear days: found per group, said in words with their traffic, with enough history."""
+"""Unusually expensive days: found per group, in words, with their traffic and enough history."""
 
 import html
 import re
@@ -122,5 +122,5 @@ async def test_with_three_weeks_of_history_or_under_the_floor_nothing_is_said(
     )
     assert await unusual(admin) == []
     assert await unusual(admin, "umbrella") == []
-    assert "Unusually dear days" not in await see(admin, ROOM)
+    assert "Unusually expensive days" not in await see(admin, ROOM)
     assert "times what a" not in await see(admin, "/")

@@ -48,12 +48,35 @@ async def test_facets_leave_room_for_the_list_on_a_telephone_and_for_each_other(
         for path in (LIST, "/o/acme/audit"):
             await seen.open(path)
             high = await seen.page.evaluate("document.querySelector('.facets').offsetHeight")
-            assert high < 300, path
+            assert high < 40, path
+            await seen.page.click(".facets summary")
+            assert await seen.page.is_visible(".facets h2 >> nth=0")
+            assert await seen.faults() == [], path
+            pushed = await seen.page.evaluate(
+                "(({ scrollWidth, clientWidth }) => scrollWidth - clientWidth)"
+                "(document.querySelector('.facets'))"
+            )
+            assert pushed <= 0, f"{path}: what was behind the edge was found by pushing only"
             over = await seen.page.evaluate(
                 "[...document.querySelectorAll('.facet')]"
                 ".filter(e => e.scrollWidth > e.clientWidth).map(e => e.textContent)"
             )
             assert over == [], path
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+async def test_facets_stand_beside_the_list_where_there_is_room(
+    listener: Listener, *, scripts: bool
+) -> None:
+    await _world(listener)
+    async with window(listener, scripts=scripts) as seen:
+        await seen.sign_in_with_token(listener.token)
+        await seen.open(LIST)
+        assert await seen.page.is_visible(".facets h2 >> nth=0")
+        assert not await seen.page.is_visible(".facets summary")
+        await seen.page.locator(".facets a >> nth=0").focus()
+        await seen.page.keyboard.press("Enter")
+        await seen.page.wait_for_url("**q=*")
 
 
 async def test_a_chart_has_its_place_before_it_is_drawn_and_none_without_scripts(
