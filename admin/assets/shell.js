@@ -48,6 +48,15 @@ function closePeek() {
   [...document.querySelectorAll("table.rows a")].find((each) => each.getAttribute("href") === opener)?.focus();
 }
 
+// Past its first and last control lies the rest of the page, half of it below the drawer: it closes, and
+// Tab goes on from the row that it was opened by.
+function leavePeek(event) {
+  const controls = [...document.querySelectorAll("#peek :is(a, button, summary, [tabindex])")];
+  if (!controls.length || document.activeElement !== (event.shiftKey ? controls[0] : controls.at(-1))) return;
+  closePeek();
+  if (event.shiftKey) event.preventDefault();
+}
+
 document.addEventListener("htmx:after:swap", (event) => {
   // It is told of the link that asked.
   if (event.target.getAttribute?.("hx-target") !== "#peek" || event.detail.ctx.response?.status >= 400) return;
@@ -80,8 +89,11 @@ document.addEventListener("keydown", (event) => {
     open("finder");
     return;
   }
-  if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
-  if (event.key === "Escape") closeMenu() || closePeek();
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  // Also from a field in it: whoever opened a menu by mistake does not have to walk back out of it.
+  if (event.key === "Escape" && !closeMenu() && !isTyping(event.target)) closePeek();
+  if (event.key === "Tab") leavePeek(event);
+  if (isTyping(event.target)) return;
   if (document.body.dataset.keys === "off") return;
   if (event.key === "j") select(1);
   else if (event.key === "k") select(-1);
@@ -136,9 +148,6 @@ document.addEventListener("submit", (event) => {
   else sent.set(form, event.timeStamp);
 });
 addEventListener("pageshow", () => { sent = new Map(); });
-
-// On a small screen the screens of a room are one line, of which the one that is shown may be the last.
-document.querySelector('.rail [aria-current="page"]')?.scrollIntoView({ block: "nearest", inline: "nearest" });
 
 const finder = document.getElementById("finder");
 finder?.querySelector("input").addEventListener("input", (event) => {

@@ -162,7 +162,7 @@ def _checking(services: Services) -> list[Any]:
     @post(f"{_PAGE}/check", opt=checks, status_code=SEE_OTHER)
     async def check(request: Asking, organisation: FromPath[str]) -> Redirect:
         await began(request, organisation)
-        return Redirect(f"/o/{organisation}/integrity", status_code=SEE_OTHER)
+        return Redirect(f"/o/{organisation}/integrity#check", status_code=SEE_OTHER)
 
     @post(f"{_API}/check", opt=checks, status_code=NO_CONTENT)
     async def begin_check(request: Asking, organisation: FromPath[str]) -> None:
