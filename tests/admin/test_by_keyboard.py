@@ -127,6 +127,23 @@ async def test_what_a_form_would_do_has_the_focus_once_it_is_answered(listener: 
         assert seen.problems == []
 
 
+async def test_what_would_be_erased_has_the_focus_before_a_case_is_opened(
+    listener: Listener,
+) -> None:
+    async with window(listener) as seen:
+        await _traffic(listener, seen)
+        await seen.open("/o/acme/compliance/erasures")
+        await seen.page.locator("[name=user]").focus()
+        await seen.page.keyboard.type("ann")
+        await seen.page.keyboard.press("Enter")
+        await seen.page.wait_for_selector(".consequence")
+        assert (
+            await seen.page.evaluate("document.activeElement.ariaLabel") == "What would be erased"
+        )
+        assert await seen.faults() == []
+        assert await seen.violations() == []
+
+
 async def test_what_becomes_of_a_pack_is_said_while_its_page_looks_again(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
