@@ -163,6 +163,8 @@ finder?.addEventListener("keydown", (event) => {
   if (event.key === "ArrowDown") { event.preventDefault(); lines[Math.min(now + 1, lines.length - 1)]?.focus(); }
   if (event.key === "ArrowUp") { event.preventDefault(); (lines[now - 1] ?? finder.querySelector("input")).focus(); }
   if (event.key === "Enter" && now < 0) lines[0]?.click();
+  // A field of searching takes the first Escape to empty itself, and the finder stayed in the way.
+  if (event.key === "Escape") { event.preventDefault(); finder.close(); }
 });
 
 for (const button of document.querySelectorAll("[data-opens][hidden]")) button.hidden = false;

@@ -76,6 +76,15 @@ async def test_a_menu_is_closed_from_a_field_in_it(listener: Listener) -> None:
         assert await seen.page.evaluate("document.activeElement.textContent") == "Views"
 
 
+async def test_the_finder_is_closed_by_one_key_whatever_was_typed(listener: Listener) -> None:
+    async with window(listener) as seen:
+        await _traffic(listener, seen)
+        await seen.page.keyboard.press("Control+k")
+        await seen.page.keyboard.type("nothing is called so")
+        await seen.page.keyboard.press("Escape")
+        assert await seen.page.locator("dialog[open]").count() == 0
+
+
 async def test_a_filter_that_cannot_be_read_is_corrected_where_it_was_typed(
     listener: Listener,
 ) -> None:
@@ -98,9 +107,10 @@ async def test_what_a_form_would_do_has_the_focus_once_it_is_answered(listener: 
     async with window(listener) as seen:
         await _traffic(listener, seen)
         day = f"{datetime.fromtimestamp(listener.clock.utc_us() / 1e6, UTC):%Y-%m-%d}"
+        limit = "/o/acme/costs/limits/change?account=org:acme&window=month"
         for path, field, said, press in (
             (
-                "/o/acme/costs/limits/change?account=org:acme&window=month",
+                limit,
                 "limit_microusd",
                 "25",
                 "Set $25.00 each month",
@@ -124,6 +134,11 @@ async def test_what_a_form_would_do_has_the_focus_once_it_is_answered(listener: 
             if press:
                 await seen.page.keyboard.press("Tab")
                 assert await seen.page.evaluate("document.activeElement.textContent") == press
+        await seen.open(f"{limit}&limit_microusd=25")
+        await seen.page.locator("button:has-text('Set $25.00')").focus()
+        await seen.page.keyboard.press("Enter")
+        await seen.page.wait_for_selector(".undo[role=status]")
+        assert await seen.page.evaluate(HERE) == "org:acme", "where it was set"
         assert seen.problems == []
 
 
