@@ -142,6 +142,18 @@ async def test_what_a_form_would_do_has_the_focus_once_it_is_answered(listener: 
         assert seen.problems == []
 
 
+async def test_a_secret_that_is_shown_once_is_copied_by_the_next_key(listener: Listener) -> None:
+    async with window(listener) as seen:
+        await _traffic(listener, seen)
+        key = await seeding.issue(listener, "another")
+        await seen.open(f"/o/acme/keys/{key}/rotate")
+        await seen.page.locator("main form button").focus()
+        await seen.page.keyboard.press("Enter")
+        await seen.page.wait_for_selector("#the-key")
+        assert await seen.page.evaluate("document.activeElement.ariaLabel") == "Copy the key"
+        assert await seen.violations() == []
+
+
 async def test_what_would_be_erased_has_the_focus_before_a_case_is_opened(
     listener: Listener,
 ) -> None:
