@@ -1,4 +1,4 @@
-"""The data plane: one endpoint, decided and recorded, many models."""
+"""The data plane: one endpoint in front of many models; every request decided and recorded."""
 
 from gateway.without_orm import leave_out_orm
 

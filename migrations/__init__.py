@@ -1,1 +1,1 @@
-"""Alembic migrations of the gateway database."""
+"""Alembic migrations of the gateway's database."""

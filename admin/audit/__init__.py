@@ -1,1 +1,1 @@
-"""The audit log as people explore it, and the checks that it is whole."""
+"""The audit log for people to explore, and the checks that it is complete."""

@@ -1,1 +1,1 @@
-"""Batches and files as people look after them: states, lines, expiry, cancelling and deleting."""
+"""Batches and files for operators: states, lines, expiry, cancelling and deleting."""

@@ -1,4 +1,4 @@
-"""The compliance room: what is due, break-glass, holds, retention, erasure, incidents, packs."""
+"""The compliance room: deadlines, reveals, holds, retention, erasure, incidents, packs."""
 
 from typing import Any
 

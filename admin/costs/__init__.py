@@ -1,1 +1,1 @@
-"""Budgets and cost: what was spent and by whom, what is to come, and how much there may be."""
+"""Budgets and cost: who spent what, what is forecast, and the limits."""

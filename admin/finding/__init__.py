@@ -1,1 +1,1 @@
-"""The finder: what is typed, as ways to objects and to what can be done with them."""
+"""The finder: from typed words to objects, and to what can be done with them."""

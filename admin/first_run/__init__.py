@@ -1,1 +1,1 @@
-"""The first run: from a link in a terminal to a request that was answered, and why it was."""
+"""The first run: from a link in a terminal to an answered request, and why it was answered so."""

@@ -1,1 +1,1 @@
-"""Keys and teams: who may ask, for what, until when, and how much of it."""
+"""Keys and teams: who may ask for what, until when, and how much."""

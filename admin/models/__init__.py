@@ -1,1 +1,1 @@
-"""The room of models: what serves requests, and how much of it a load would need."""
+"""Models: what serves requests, and how much of it an expected load would need."""

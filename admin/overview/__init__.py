@@ -1,1 +1,1 @@
-"""The overview: is everything well, what does it cost, and what waits for somebody."""
+"""The overview: whether all is well, what it costs, and what is waiting for somebody."""

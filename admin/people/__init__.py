@@ -1,1 +1,1 @@
-"""People and roles: who may sign in, what each may do where, and why."""
+"""People and roles: who may sign in, who may do what where, and why."""

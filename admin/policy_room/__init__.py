@@ -1,1 +1,1 @@
-"""The room of policies: how they are written, weighed, agreed on, rolled out and undone."""
+"""Policies: how they are written, tested, approved, rolled out and rolled back."""

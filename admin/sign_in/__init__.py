@@ -1,1 +1,1 @@
-"""Signing in and out: by password, by an OpenID provider, by the token of the settings."""
+"""Signing in and out: by password, an OpenID provider, or the token in the settings."""

@@ -1,1 +1,1 @@
-"""Teams: whose keys they are, who runs them, what they spend, and what new keys get."""
+"""Teams: their keys, their owners, their spending, and the defaults of new keys."""

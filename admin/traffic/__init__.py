@@ -1,1 +1,1 @@
-"""The room of traffic: lists of recorded requests, and each request's whole story."""
+"""Traffic: lists of recorded requests, and each request's story."""

@@ -1,1 +1,1 @@
-"""Calibration: what a score means for one tenant and route, and what may be promised of it."""
+"""Calibration: what a score means for one tenant and route, and what it can guarantee."""

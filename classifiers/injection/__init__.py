@@ -1,1 +1,1 @@
-"""How much a text that nobody vouches for reads like orders to a model. Advice, never a barrier."""
+"""How much an untrusted text reads like orders to a model. Advice, never a barrier."""

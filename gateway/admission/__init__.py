@@ -1,1 +1,1 @@
-"""What one request may hold, and what in it decides where it may go. Pure."""
+"""Limits on one request, and the parts of it that decide where it may go. Pure."""

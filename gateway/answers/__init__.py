@@ -1,1 +1,1 @@
-"""What can be said of an answer without knowing what is true."""
+"""What can be judged of an answer without knowing the truth."""

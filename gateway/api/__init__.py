@@ -1,1 +1,1 @@
-"""HTTP in: the data plane's listener. It knows Litestar and ASGI, and no vendor."""
+"""HTTP in: the data plane's listener. It knows Litestar and ASGI, but no vendor."""

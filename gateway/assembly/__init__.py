@@ -1,1 +1,1 @@
-"""Settings → parts of a worker, each built in one place."""
+"""From settings to the parts of a worker; each part is built in one place."""

@@ -1,1 +1,1 @@
-"""Evidence: durable chained segments on disk, their verifier, their way into a database."""
+"""Evidence: durable, chained segments on disk, their verifier, their projection into a database."""

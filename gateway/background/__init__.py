@@ -1,1 +1,1 @@
-"""Answers that are made while their callers are away: begun, kept up, read, cancelled, ended."""
+"""Answers that are made without a waiting caller: begun, kept alive, read, cancelled, ended."""

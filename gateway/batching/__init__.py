@@ -1,1 +1,1 @@
-"""Files of requests, worked off line by line through the journey of any request."""
+"""Files of requests, worked through line by line; each line takes the journey of any request."""

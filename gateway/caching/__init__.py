@@ -1,1 +1,1 @@
-"""Answers that are given again: exact or near, whole or streamed."""
+"""Reused answers: to equal or similar requests, complete or streamed."""

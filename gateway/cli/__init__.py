@@ -1,1 +1,1 @@
-"""The command line: a file or a folder per group of commands, nothing but glue."""
+"""The command line: a file or folder per group of commands, nothing but glue."""

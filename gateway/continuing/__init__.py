@@ -1,1 +1,1 @@
-"""Answers and conversations that a caller may continue: kept here, for its project."""
+"""Answers and conversations that a caller can continue, stored here for its project."""

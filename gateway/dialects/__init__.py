@@ -1,1 +1,1 @@
-"""Wire formats both ways: pure, one package per dialect, one hub between them."""
+"""Wire formats, in both directions: pure, one package per dialect, one hub between them."""

@@ -1,1 +1,1 @@
-"""Walks a plan to an answer: attempts, and what decides about the next one."""
+"""From a plan to an answer: attempts, and the choice of the next one."""

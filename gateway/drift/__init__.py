@@ -1,1 +1,1 @@
-"""Figures against their own past: what has become unusual. Pure."""
+"""Figures compared with their own past: what has become unusual. Pure."""

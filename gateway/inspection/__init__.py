@@ -1,1 +1,1 @@
-"""What a request contains: read once, within a deadline, and remembered without content."""
+"""What a request contains: read once, within a deadline, and remembered without its content."""

@@ -1,1 +1,1 @@
-"""Money: what things cost, what may be spent, and what was, laid out for people."""
+"""Money: prices, budgets, and what was spent, laid out for people."""

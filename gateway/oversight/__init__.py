@@ -1,1 +1,1 @@
-"""What people who look after an installation may do, look for and are told."""
+"""For the people who run an installation: what they may do, search for, and are told."""

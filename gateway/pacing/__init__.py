@@ -1,1 +1,1 @@
-"""Who waits and for how long, whose turn it is, and how often a worker does what it has to."""
+"""Time and turns: who waits for how long, and how often a worker does its duties."""

@@ -1,1 +1,1 @@
-"""The sovereign pool: many replicas behind one provider, chosen by what each would take longest."""
+"""The sovereign pool: many replicas behind one provider, chosen by the time each would need."""

@@ -1,1 +1,1 @@
-"""The way out: one adapter per kind of upstream over the one egress client."""
+"""The way out: one adapter per kind of upstream, over one egress client."""

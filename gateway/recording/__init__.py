@@ -1,1 +1,1 @@
-"""What is written down of a request: records and their facts, floods, what is left behind."""
+"""What is recorded of a request: records and their facts, floods, and what crashes leave behind."""

@@ -1,1 +1,1 @@
-"""What policy is asked and what its answer becomes: targets as they are, facts, a plan."""
+"""What the policy is asked, and what becomes of its answer: current targets, facts, a plan."""

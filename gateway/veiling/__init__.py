@@ -1,1 +1,1 @@
-"""What goes out without values and comes back with them, and what is read on the way back."""
+"""Values replaced on the way out and restored on the way back, and answers scanned."""

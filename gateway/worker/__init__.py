@@ -1,1 +1,1 @@
-"""What a running worker does beside requests, and says of itself."""
+"""What a running worker does besides serving requests, and what it reports of itself."""

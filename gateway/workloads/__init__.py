@@ -1,1 +1,1 @@
-"""Callers without a key of ours: tokens of issuers that the settings trust."""
+"""Callers that prove themselves by a trusted issuer's token instead of a key."""

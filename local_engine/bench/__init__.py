@@ -1,1 +1,1 @@
-"""`gatewright engine bench`: the engine against the machine's own floor and against peers."""
+"""`gatewright engine bench`: the engine compared with the machine's own limits and with peers."""

@@ -1,1 +1,1 @@
-"""One file per change of the schema, oldest first."""
+"""One file per schema change, oldest first."""

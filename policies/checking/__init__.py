@@ -1,1 +1,1 @@
-"""What can be said of a document before it acts: its faults, its dead rules, what it changed."""
+"""What can be said of a document before it takes effect: faults, dead rules, changes."""

@@ -1,1 +1,1 @@
-"""The expression language: text to tokens, to a tree, to closures over typed facts."""
+"""The expression language: from text to tokens, to a tree, to closures over typed facts."""

@@ -1,1 +1,1 @@
-"""What lets somebody in: keys, passwords, short codes, and what only looks as random as they do."""
+"""Credentials: keys, passwords, short codes, and look-alikes that are none."""

@@ -1,1 +1,1 @@
-"""Who is named, and where they live: a learned guess, and the words for and against it."""
+"""Names and addresses: a learned guess, and the words that speak for and against it."""

@@ -1,1 +1,1 @@
-"""How the tagger is trained: generated text, shared files, a small network in numpy."""
+"""Training of the tagger: generated text, shared files, a small network in numpy."""

@@ -1,1 +1,1 @@
-"""Keys of recorded content: wrapped, dated, wrapped anew, and destroyed for good."""
+"""Keys of recorded content: wrapped, dated, rewrapped, and destroyed for good."""

@@ -1,1 +1,1 @@
-"""From segments to whoever reads records: in order, in batches, each exactly once."""
+"""From segments to the readers of records: in order, in batches, each exactly once."""

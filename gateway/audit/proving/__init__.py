@@ -1,1 +1,1 @@
-"""What shows others that a log is whole: trees, checkpoints, packs, and their verifiers."""
+"""Proofs that a log is complete: trees, checkpoints, packs, and their verifiers."""

@@ -1,1 +1,1 @@
-"""`gatewright audit …`: the evidence, what is kept of it, and what is destroyed."""
+"""`gatewright audit …`: the evidence, its retention, and its erasure."""

@@ -1,1 +1,1 @@
-"""`gatewright secrets …`: credentials that are kept sealed, and the keys that seal them."""
+"""`gatewright secrets …`: sealed credentials, and the keys that seal them."""

@@ -1,1 +1,1 @@
-"""JSON bodies: read with exactly one meaning, refused where they have another, patched in place."""
+"""JSON bodies: read with exactly one meaning, refused if there are two, patched in place."""

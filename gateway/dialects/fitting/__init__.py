@@ -1,1 +1,1 @@
-"""What a target's dialect or model has no word for: said otherwise, left out, or refused."""
+"""What a target's dialect or model cannot express: rephrased, left out, or refused."""

@@ -1,1 +1,1 @@
-"""OpenAI's text completions: prompts, their continuations, streams of them, and chats instead."""
+"""OpenAI's text completions: prompts, continuations, streams, and chats in their place."""

@@ -1,1 +1,1 @@
-"""What vendors keep beside answers, in their words: files, batches, conversations."""
+"""What vendors store besides answers, in their formats: files, batches, conversations."""

@@ -1,1 +1,1 @@
-"""Models at the clouds' own APIs: where their regions are, how calls prove themselves, refusals."""
+"""Models at cloud APIs: regions, how calls authenticate, and what refusals mean."""

@@ -1,1 +1,1 @@
-"""The one way out to upstreams: connections to checked addresses, kept, paced and bounded."""
+"""The only way out to upstreams: connections to checked addresses, pooled, paced and bounded."""

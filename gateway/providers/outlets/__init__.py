@@ -1,1 +1,1 @@
-"""Places outside that are told of records and alerts: files, syslog, web hooks."""
+"""Where records and alerts are sent: files, syslog, web hooks."""

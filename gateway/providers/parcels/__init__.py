@@ -1,1 +1,1 @@
-"""Batch APIs of vendors: lines go up together, and their results come back later."""
+"""Batch APIs of vendors: lines are uploaded together, results come back later."""

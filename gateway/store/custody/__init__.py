@@ -1,1 +1,1 @@
-"""Kept content and who may decide about it: holds, reveals, incidents, reviews."""
+"""Stored content, and who decides about it: holds, reveals, incidents, reviews."""

@@ -1,1 +1,1 @@
-"""Content destroyed because two people agreed: cases, what each folder did, what is kept beside."""
+"""Content destroyed because two people agreed: cases, what each folder did, related content."""

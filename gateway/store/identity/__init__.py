@@ -1,1 +1,1 @@
-"""The tree of organisations and its keys, and the people of the control plane."""
+"""Organisations, their keys, and the people of the control plane."""

@@ -1,1 +1,1 @@
-"""Policy documents on their way: drafts, versions, when they act, and what stops them."""
+"""Policy documents on their way: drafts, versions, when they take effect, what stops them."""

@@ -1,1 +1,1 @@
-"""Content destroyed because its time is over: in each audit folder, once a day, and reported."""
+"""Content destroyed because it expired: in each audit folder, once a day, and reported."""

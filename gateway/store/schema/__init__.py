@@ -1,1 +1,1 @@
-"""What tables there are, and which version of them a database has."""
+"""The tables, and which version of them a database has."""

@@ -1,1 +1,1 @@
-"""Secrets sealed in the database, what hangs on a master key, and another one in its place."""
+"""Secrets sealed in the database, what depends on a master key, and how it is replaced."""

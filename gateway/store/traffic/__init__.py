@@ -1,1 +1,1 @@
-"""What was recorded, read back: lists, figures, profiles and rehearsals."""
+"""Recorded requests, read back: lists, figures, profiles and rehearsals."""

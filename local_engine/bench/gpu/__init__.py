@@ -1,1 +1,1 @@
-"""The GPU rows, as fractions of floors that follow from ceilings measured in the same run."""
+"""The GPU rows, as fractions of limits that were measured in the same run."""

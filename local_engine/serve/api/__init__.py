@@ -1,1 +1,1 @@
-"""The engine as HTTP: what is asked, read field by field, and what is answered."""
+"""The engine's HTTP API: requests, read field by field, and answers."""

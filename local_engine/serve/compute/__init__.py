@@ -1,1 +1,1 @@
-"""The process that computes, and those it shares a model with."""
+"""The process that computes, and those that share a model with it."""

@@ -1,1 +1,1 @@
-"""The listener's connections: how many there are, and how slowly each may go."""
+"""The listener's connections: how many, and how slow each may be."""
