@@ -163,7 +163,7 @@ async def test_an_expired_key_says_what_callers_are_told_and_leads_to_another_li
         await page.click("button:has-text('Issue the key')")
         await page.click("text=I stored it")
         facts = await page.inner_text("[aria-label=Facts]")
-        for each in ("research / payroll", "claude, house", "night, internal", "is refused"):
+        for each in ("research / payroll", "claude, house", "night, internal", "are refused"):
             assert each in facts, each
         assert "$12.50 today" in await page.inner_text("main")
         assert await page.locator("text=Issue another like it").count() == 0
