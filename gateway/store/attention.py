@@ -1,4 +1,4 @@
-"""What waits for somebody: drafts, reveals and erasures to approve, records no sink has taken."""
+"""Finds what waits for a person: drafts, reveals and erasures to approve, undelivered records."""
 
 from collections.abc import Collection, Sequence
 from typing import Final

@@ -1,7 +1,7 @@
-"""Answers under way in the database: who makes them, under a lease, and their events.
+"""Background answers in the database: which worker makes each, under a lease, and their events.
 
-Both hang on the row of the answer, and go with it by whomever: who deletes, erases or expires an
-answer need not know of them. Events are sealed like answers.
+Lease and events hang on the row of the answer and are deleted with it, so code that deletes, erases
+or expires an answer need not know of them. Events are sealed like answers.
 """
 
 from collections.abc import Collection, Mapping, Sequence

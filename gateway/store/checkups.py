@@ -1,7 +1,7 @@
-"""Connection tests that people asked for: one row per provider, claimed by one worker, told by it.
+"""Connection tests that people asked for: one row per provider, run and reported by one worker.
 
-A row names a configured provider and a target, and no address: what is called is what the worker's
-own settings say. What nobody claimed soon is never done: a worker that starts later leaves it be.
+A row names a configured provider and a target, but no address: the worker calls what its own
+settings say. A test that no worker claims soon is never run; a worker that starts later ignores it.
 """
 
 from collections.abc import Collection

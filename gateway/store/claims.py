@@ -1,4 +1,4 @@
-"""Whether a row that somebody claimed for a while is free again, by whichever clock they had."""
+"""Says whether a row that was claimed for a while is free again, even if a clock was set back."""
 
 from sqlalchemy import ColumnElement, or_
 

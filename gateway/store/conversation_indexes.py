@@ -1,6 +1,6 @@
-"""By what a project's conversations are counted among very many kept answers.
+"""The index that counts a project's conversations among very many kept answers.
 
-Only migrations read this, as they do `audit_indexes`: an index with a condition makes a worker load
+Only migrations import this, as with `audit_indexes`: an index with a condition makes a worker load
 the other database's dialect.
 """
 

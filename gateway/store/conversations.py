@@ -1,7 +1,8 @@
 """Conversations that are kept for their project, in the table of kept answers.
 
-Each is one row, written whole, under a new key each time: what holds, times, erasures and master
-keys do to kept answers they do to conversations. A `revision` says what a change goes on from.
+Each is one row, written as a whole and under a new key each time, so holds, expiry, erasures and
+changes of the master key work as for kept answers. A `revision` says which state a change builds
+on.
 """
 
 from collections.abc import Sequence

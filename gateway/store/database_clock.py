@@ -1,7 +1,7 @@
-"""The database's clock as a worker hears it: by it leases end, on whichever machine they are.
+"""The database's clock as a worker knows it: leases end by it, on whichever machine they are.
 
-Workers' own clocks may be minutes apart. What one of them says until when it has something is
-compared by others with what they take for now: so all of them ask the same clock.
+Workers' own clocks may be minutes apart, and the end of a lease that one worker writes is compared
+by others with their own time. So all of them use the same clock.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""What one person asked for, decided by another: once, in whichever table it waits."""
+"""Records another person's decision on what one person asked for: once, in whichever table."""
 
 from typing import Any, TypeVar
 

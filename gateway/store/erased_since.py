@@ -1,8 +1,8 @@
-"""Whether somebody was erased while a request was under way: nothing of it is kept then.
+"""Tells whether a person was erased while a request was running; then nothing of it is kept.
 
-Each attempt at an erasure is noted before it destroys anything, so what it did not find because it
-was not there yet is known by it when it comes. Both are dated by the database's clock, however far
-those of the machines are apart.
+Each attempt at an erasure is noted before it destroys anything. So content that was not there yet,
+and that the attempt could not find, is recognised when it arrives. Both are dated by the database's
+clock, however far the machines' clocks are apart.
 """
 
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""Deletes all rows that are over, but few at a time: others' changes wait only for those."""
+"""Deletes all expired rows, a few at a time, so that other changes wait only for those few."""
 
 from sqlalchemy import ColumnElement, Table, delete, select
 

@@ -1,9 +1,9 @@
-"""What waits for workers in the database, seen in one query together with the revision.
+"""Reads in one query what waits for workers in the database, together with the revision.
 
-Batches, schedules and connection tests lie still most of the time. A worker that asked for each of
-them on its own rhythm spent more on questions than on everything else it does when idle. The same
-look tells whether the server takes writes: after a failover a worker may be with the wrong one; and
-whether the database was put back and waits for this worker to start anew.
+Batches, schedules and connection tests are idle most of the time. A worker that polled each of them
+separately spent more on these queries than on everything else it does when idle. The same query
+tells whether the server accepts writes (after a failover a worker may be connected to the wrong
+one), and whether the database was restored and waits for this worker to restart.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,7 @@
-"""What legal holds keep from going: everything that is kept for projects of an organisation.
+"""The condition under which a legal hold keeps an organisation's stored content from deletion.
 
-Whose a file is shows only when it is read, so a hold on one subject keeps all of its organisation.
+Whose a file is shows only when it is read, so a hold on one subject keeps everything of its
+organisation.
 """
 
 from typing import Final

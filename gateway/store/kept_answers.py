@@ -1,7 +1,7 @@
 """Answers that are kept for their project: found by project and id, their content encrypted.
 
-The table also holds conversations (`store.conversations`): the same places, keys, holds and times,
-so that whatever destroys, counts or seals anew reaches both.
+The table also holds conversations (`store.conversations`), with the same owners, keys, holds and
+times, so whatever destroys, counts or reseals rows reaches both.
 """
 
 import hashlib

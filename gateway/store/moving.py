@@ -1,7 +1,7 @@
-"""All that an embedded database holds, copied into an empty PostgreSQL one of the same schema.
+"""Copies a whole embedded database into an empty PostgreSQL database of the same schema.
 
-For whoever outgrows SQLite. Row by row as it is, so that keys, limits, policies and the order of
-the log stay what they are; records get the bytes that PostgreSQL keeps, from their segments.
+For installations that outgrow SQLite. Rows are copied unchanged, so keys, limits, policies and the
+order of the log stay as they are; records get the bytes that PostgreSQL keeps, from their segments.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Parts of lists: each is sought behind the last row before it, however many rows that is."""
+"""Pages of lists: each is sought from the last row of the previous one, however long the list."""
 
 import asyncio
 from collections import Counter

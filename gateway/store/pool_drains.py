@@ -1,4 +1,4 @@
-"""Members of pools that get nothing new, by order of an operator; workers obey within a second."""
+"""Pool members that an operator drained: they get no new requests; workers obey within a second."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol

@@ -1,10 +1,11 @@
-"""How a connection to PostgreSQL begins, and what changes where a pooler stands between.
+"""How a connection to PostgreSQL begins, and what changes behind a pooler.
 
 A pooler such as PgBouncer may give each transaction another session of the server (decision 0087).
-A statement that was prepared under a name is then not there, or it is what another worker prepared
-under this name: asyncpg counts them, and every process counts from one. So behind a pooler no
+A statement that was prepared under a name is then missing, or is one that another worker prepared
+under the same name: asyncpg numbers them, and every process counts from one. So behind a pooler no
 statement has a name: each is sent with its text whenever it runs, in as many round trips as before.
-What is set for a session would be set for whoever has it next, so it is set for a transaction.
+A setting of the session would reach whoever gets the session next, so settings are made per
+transaction.
 """
 
 from functools import cache

@@ -1,4 +1,4 @@
-"""What a new connection to SQLite is told before anybody uses it, and how a transaction begins."""
+"""Prepares new connections to SQLite, and says how their transactions begin."""
 
 import os
 from contextlib import suppress

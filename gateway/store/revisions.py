@@ -1,9 +1,9 @@
-"""Tells running workers that something changed: a counter, and on PostgreSQL a bell.
+"""Tells running workers that something changed: a counter, and on PostgreSQL a notification too.
 
-Whatever a worker keeps in memory is raised by `bump` in the transaction that changes it. Workers
-look at the counter several times a second; on PostgreSQL a NOTIFY wakes them at once. So a revoked
-key is dead everywhere within a second, also when the bell is broken. The same look tells what else
-waits for them (`glance.py`).
+Every transaction that changes what workers keep in memory also raises the counter with `bump`.
+Workers look at the counter several times a second; on PostgreSQL a NOTIFY wakes them at once. So a
+revoked key is dead everywhere within a second, even when notifications fail. The same look tells
+what else waits for them (`glance.py`).
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""Answers that workers share, in Valkey or Redis: the second level behind a worker's own memory.
+"""Answers that workers share in Valkey or Redis: the second level behind a worker's own memory.
 
-Nobody waits for it: a place that has not answered within the deadline has nothing, what is kept is
-kept beside the request, and after a failure the place is left alone for `RETRY_S`. It wants one
-primary; what it holds is sealed (`gateway.caching`), bounded in length, and runs out.
+Nobody waits for it: no answer within the deadline counts as a miss, answers are stored beside the
+request, and after a failure the server is left alone for `RETRY_S`. It needs one primary; what it
+holds is sealed (`gateway.caching`), bounded in length, and expires.
 """
 
 import asyncio

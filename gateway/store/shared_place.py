@@ -1,4 +1,4 @@
-"""Connections to a Valkey or Redis that workers share; what they trust over TLS is read once."""
+"""Connections to a shared Valkey or Redis; the certificates trusted over TLS are read once."""
 
 import ssl
 from contextlib import suppress

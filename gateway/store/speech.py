@@ -1,7 +1,7 @@
-"""What SQLite and PostgreSQL have each in their own words: inserts, and how they are lost.
+"""What SQLite and PostgreSQL each do differently: inserts, and the errors of a lost database.
 
-PostgreSQL's driver and dialect are imported where it is spoken to: seven mebibytes that a worker on
-SQLite need not carry.
+PostgreSQL's driver and dialect are imported only where they are used: they take seven mebibytes
+that a worker on SQLite need not carry.
 """
 
 import sqlite3

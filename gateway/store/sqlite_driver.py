@@ -1,8 +1,8 @@
-"""SQLite's driver: one turn of its thread for each statement, and nothing left behind at an end.
+"""SQLite's driver: one thread switch per statement, and nothing left running at the end.
 
-The driver runs SQLite in a thread of its own, and whatever is asked of it is a turn: the thread
-wakes, the interpreter changes hands, the event loop wakes again. SQLAlchemy asks four times for a
-statement (a cursor, the statement, its rows, the cursor's end), and once more to roll back what was
+The driver runs SQLite in a thread of its own, and each call to it is a switch: the thread wakes,
+the interpreter changes threads, the event loop wakes again. SQLAlchemy makes four calls for a
+statement (a cursor, the statement, its rows, the cursor's end), and one more to roll back what was
 committed.
 """
 

@@ -1,7 +1,7 @@
-"""What each worker of the data plane last said of itself: one row each, overwritten, then tidied.
+"""What each data-plane worker last reported of itself: one row each, overwritten, later deleted.
 
-Nothing is decided by these rows. Whoever reads them must expect a worker that stopped saying
-anything: its row stays for a day.
+Nothing is decided by these rows. Readers must expect workers that stopped reporting: their rows
+stay for a day.
 """
 
 from collections.abc import Sequence

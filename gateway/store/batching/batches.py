@@ -1,4 +1,4 @@
-"""Batches in the database: made, found by their project, led from state to state by one worker."""
+"""Batches in the database: created, found by project, moved from state to state by one worker."""
 
 import secrets
 from collections.abc import Callable, Sequence

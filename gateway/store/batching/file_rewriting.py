@@ -1,7 +1,7 @@
-"""A kept file without some of its lines: written anew beside the old one, then put in its place.
+"""Removes lines from a kept file: writes a new copy beside the old one, then swaps it in.
 
-The new content has a key of its own, and the old key goes with the old content. Until the last
-step the file is what it was, so that a crash in between loses nothing of anybody.
+The new content has a key of its own, and the old key is destroyed with the old content. Until the
+last step the file is unchanged, so a crash in between loses nothing of anybody.
 """
 
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""Whom kept content names: the end user of a line, a result or an answer."""
+"""Finds the end user whom kept content names, in a line, a result or an answer."""
 
 import asyncio
 import re

@@ -1,7 +1,7 @@
-"""Who leads a batch: whoever was overtaken, or finds it cancelled, writes nothing of it any more.
+"""Checks that a worker still leads a batch; one that was overtaken or cancelled writes no more.
 
-Asked for in the transaction that writes, and the batch's row stays locked until that is over: who
-takes it over, or cancels it, waits so long.
+The check runs in the transaction that writes, and the batch's row stays locked until that ends:
+another worker that takes the batch over, or somebody who cancels it, waits that long.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,6 +1,6 @@
-"""Batches and files of an organisation as people look after them: numbers and states, no content.
+"""Lists an organisation's batches and files for its people: numbers and states, no content.
 
-Nothing here can be opened: names of files, ids of lines and what they say stay sealed.
+Nothing here can be opened: names of files, ids of lines and their content stay sealed.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""A parcel as a row, led for a term: whoever was overtaken changes nothing of it any more."""
+"""The database row of a parcel, led for a term: a worker that was overtaken changes nothing."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Parcels in the database: parked lines put together, and where each parcel is."""
+"""Parcels in the database: parked lines grouped for one vendor batch, and the state of each."""
 
 from collections.abc import Collection
 from typing import Any

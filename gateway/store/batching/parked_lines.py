@@ -1,4 +1,4 @@
-"""Lines that wait for a vendor, in the database: parked under their claim, ended under a term."""
+"""Lines that wait for a vendor's batch: parked under their claim, ended under a parcel's term."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,7 @@
-"""Parcels that were let go of: their senders may hear of the vendor's answer only afterwards.
+"""Parcels that were finished and dropped, in case their sender hears from the vendor only later.
 
-A sender that was away for all of it, while another found the batch, read it and had it deleted,
-would take what its vendor then tells it for a second batch.
+While a sender was away, another worker may have found the vendor's batch, read it and had it
+deleted. Without this list the sender would take the vendor's late answer for a second batch.
 """
 
 from typing import Final

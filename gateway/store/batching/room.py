@@ -1,4 +1,4 @@
-"""What a project's batches hold; asked alone where one more is made, so that none comes between."""
+"""Measures what a project's batches hold, under a lock when another batch is about to be made."""
 
 from sqlalchemy import ScalarSelect, and_, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection

@@ -1,4 +1,4 @@
-"""Turns of batches: which are not over, how they stand, and which worker leads each of them."""
+"""Turns of batches: which are not over, their states, and which worker leads each of them."""
 
 from collections.abc import Sequence
 

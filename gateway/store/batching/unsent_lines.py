@@ -1,7 +1,8 @@
 """Parked lines that were erased before a vendor had accepted them: nothing is owed for them.
 
-It is told by the parcel, in the transaction that destroys the line: afterwards nobody could say.
-Of a parcel that is being sent at that moment it is told when its vendor has refused it, or not.
+This is read from the parcel in the transaction that destroys the line, since nobody could tell
+afterwards. If the parcel is being sent at that moment, the answer is known once the vendor has
+accepted or refused it.
 """
 
 from collections.abc import Sequence

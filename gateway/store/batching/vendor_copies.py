@@ -1,6 +1,6 @@
-"""What vendors hold of erased lines: ordered with the erasure, and followed until it is gone.
+"""Copies of erased lines that vendors hold: deletion is ordered and followed until they are gone.
 
-An order is written in the transaction that destroys the lines: neither is without the other.
+An order is written in the transaction that destroys the lines, so neither exists without the other.
 """
 
 from collections.abc import Collection, Mapping, Sequence

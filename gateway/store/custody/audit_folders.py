@@ -1,4 +1,4 @@
-"""Which audit folders there are, and whose segments and content keys lie in each."""
+"""The known audit folders, and the workers whose segments and content keys lie in each."""
 
 import asyncio
 from collections.abc import Sequence

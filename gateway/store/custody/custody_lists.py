@@ -1,4 +1,4 @@
-"""Reveals and holds in lists: some of them, and how many there are, without reading all of them."""
+"""Lists of reveals and holds: one page and the total count, without reading all of them."""
 
 from collections import Counter
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Whose content keys lie in which audit folder: the workers that recorded for an organisation."""
+"""Finds workers that recorded for an organisation and whose content keys lie in other folders."""
 
 import asyncio
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Incidents: what was noticed and when, whom it concerns, what was reported, and who closed it.
 
-The clocks of reports run from the moment it was noticed. A report that was made stops its clock;
+The reporting deadlines run from the moment it was noticed. A report that was made stops its clock;
 closing takes two people. Each step is a deed in the audit log, recorded before it takes effect.
 """
 

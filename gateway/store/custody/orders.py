@@ -1,8 +1,8 @@
-"""Custody of content: legal holds, break-glass reveals, erasures; two people, and a record.
+"""Custody of content: legal holds, break-glass reveals, erasures; two people, all on record.
 
 Every step is an admin record in the audit log before it takes effect; if it cannot be recorded, it
-does not happen. Of two people who answer at the same moment one does; the other's deed is on record
-as one that failed. Who acts says whoever calls: the command line's user or a signed-in person.
+does not happen. If two people answer at the same moment, one succeeds; the other's deed is recorded
+as failed. The caller says who acts: the command line's user or a signed-in person.
 """
 
 import secrets

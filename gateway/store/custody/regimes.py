@@ -1,7 +1,7 @@
-"""By which rules an organisation says it is bound: chosen by people, one after the other, kept.
+"""The sets of rules that an organisation says it is bound by: each choice of its people is kept.
 
-The last choice holds. Before the first one, what the configuration names does. Nothing that was
-chosen is ever rewritten: an incident keeps the rules that held when it was opened.
+The last choice holds; before the first one, the configuration does. Choices are never rewritten: an
+incident keeps the rules that held when it was opened.
 """
 
 from collections.abc import Collection

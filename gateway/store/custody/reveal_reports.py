@@ -1,6 +1,6 @@
-"""Weekly reports of reveals: each organisation's week once, whichever worker makes and sends it.
+"""Weekly reports of reveals: one per organisation and week, whichever worker makes and sends it.
 
-A week begins on Monday at midnight where the organisation is.
+A week begins on Monday at midnight in the organisation's time zone.
 """
 
 from collections.abc import Collection, Sequence

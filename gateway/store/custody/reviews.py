@@ -1,7 +1,7 @@
-"""Recurring reviews: a filter that somebody looks at every so many days, and who signed it off.
+"""Recurring reviews: a filter that somebody checks every so many days, and who signed it off.
 
-Each signature begins where the one before ended, so that no moment is left out or signed twice. It
-is also a deed in the audit log; the row here only makes it quick to find.
+Each signature covers the time since the previous one, so that no moment is left out or signed
+twice. It is also a deed in the audit log; the row here only makes it quick to find.
 """
 
 import secrets

@@ -1,6 +1,7 @@
-"""What is done to its end also where the process is told to end meanwhile.
+"""Finishes work that has begun, even if the process is told to stop meanwhile.
 
-A thread that destroys is not stopped: what is on record as failed would go all the same.
+A thread that destroys content cannot be stopped: the deed would be recorded as failed, and the
+content would be destroyed all the same.
 """
 
 import asyncio
