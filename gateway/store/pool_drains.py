@@ -1,4 +1,4 @@
-"""Pool members that an operator drained: they get no new requests; workers obey within a second."""
+"""Pool members that an operator drained: they get no new requests, within a second everywhere."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol

@@ -1,7 +1,7 @@
-"""What each attempt at an erasure found, noted before it destroys: a crash must not forget it.
+"""Notes what each attempt at an erasure found before it destroys anything, in case of a crash.
 
-What is destroyed cannot be counted afterwards. So whoever carries a case out to its end certifies
-what all attempts found together, and of each what was left for it.
+What is destroyed cannot be counted afterwards. So the attempt that completes a case certifies what
+all attempts found together, with what each of them left.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """Erasure cases in the database: opened, asked for by one person, agreed to by another, closed.
 
 Opening a case destroys nothing. Whoever wants it carried out asks for that, and somebody else
-agrees or declines; nobody does both. While it is carried out it is claimed, so that nobody else
-does the same and nobody declines what is half done.
+agrees or declines; nobody does both. While it is being carried out it is claimed, so that nobody
+else carries it out at the same time and nobody declines what is half done.
 """
 
 import secrets

@@ -1,7 +1,8 @@
-"""The certificate of an erasure as it stands now: amended by what each audit folder reported.
+"""The current certificate of an erasure, amended by what each audit folder reported.
 
-What the folder where it was agreed to wrote stays as it is. The whole is put together each time
-that it is asked for, with the folders that have not reported, so it never claims what is not so.
+What was written in the folder where the erasure was agreed to stays unchanged. The full certificate
+is put together each time it is asked for and names the folders that have not reported, so it never
+claims what is not so.
 """
 
 from typing import Any, Final

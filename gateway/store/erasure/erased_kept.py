@@ -1,7 +1,7 @@
-"""The list of what was erased beside the log: a start applies it again to a restored backup.
+"""The list of what was erased, beside the log: each start applies it again to a restored backup.
 
-It lies with the list of erased keys, where no backup of the database brings back an older state.
-It names files, batches and answers by their ids, and lines by their numbers and by a keyed digest;
+It lies with the list of erased keys, where no backup of the database brings back an older state. It
+names files, batches and answers by their ids, and lines by their numbers and by a keyed digest;
 never a person.
 """
 

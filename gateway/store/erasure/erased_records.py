@@ -1,4 +1,4 @@
-"""Records of destroyed keys, looked at afterwards: their content is shut, and their proofs hold."""
+"""Checks the records of destroyed keys: their content cannot be opened, and their proofs hold."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

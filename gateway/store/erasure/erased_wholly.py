@@ -1,4 +1,4 @@
-"""Whose content was erased as a whole, and when: what is kept in memories goes by it, too."""
+"""Organisations whose content was erased completely, and when; in-memory caches follow it too."""
 
 from collections.abc import Mapping
 from typing import Final

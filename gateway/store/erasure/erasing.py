@@ -1,7 +1,7 @@
-"""Erasure carried out by two people: what it would destroy, and a certificate of what it did.
+"""Erasure agreed to by two people: what it would destroy, and a certificate of what it did.
 
-Records and their proofs outlive the content. The certificate says so of each record it looked at:
-its content cannot be opened any more, and it is still in the signed log.
+Records and their proofs outlive the content. The certificate says of each record that it checked
+that the content cannot be opened any more and that the record is still in the signed log.
 """
 
 from collections.abc import Iterator, Sequence

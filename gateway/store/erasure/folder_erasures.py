@@ -1,9 +1,9 @@
-"""Erasures carried out in the audit folder of this process, wherever they were agreed to.
+"""Carries out erasures in the audit folder of this process, wherever they were agreed to.
 
-Who holds a folder looks for cases that it has not done its part of, destroys the keys that it has,
-and says so. What it found is noted before any of it goes, so that a crash at any moment loses no
-count; a hold is looked at in the same transaction. What was destroyed once is destroyed again
-without harm.
+The process that holds a folder looks for cases whose part here is not done, destroys the keys that
+it has, and reports it. What it found is noted before any of it is destroyed, so a crash at any
+moment loses no count; holds are checked in the same transaction. Destroying something twice does no
+harm.
 """
 
 import asyncio

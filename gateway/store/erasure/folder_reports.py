@@ -1,7 +1,8 @@
 """What each audit folder did for each erasure that was agreed to, wherever that was.
 
-One row for a case and a folder: first what was found, before any of it goes, and who is at it;
-then that it is done. Whoever comes after a crash finds the row and goes on from there.
+There is one row for each case and folder: first what was found, before any of it is destroyed, and
+which process is working on it; then that it is done. After a crash, the next process finds the row
+and continues from there.
 """
 
 from collections.abc import Sequence

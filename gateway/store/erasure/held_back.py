@@ -1,8 +1,8 @@
-"""What an erasure listed before it went, and did not come to: a hold that was set since goes first.
+"""Finds erasures that listed content but did not finish, and that a hold set since then forbids.
 
-The list is applied again at each start, since a backup may have brought something back. It has also
-what was about to go when the database failed; nobody has said that this is gone. A hold that was
-set long before was released by then, and only a database that was put back has it in force.
+The list is applied again at each start, since a backup may have brought something back. It also
+names what was about to be destroyed when the database failed; nobody has said that this is gone. A
+hold set before the listing had been released by then; it is in force only in a restored database.
 """
 
 from collections.abc import Collection

@@ -1,6 +1,7 @@
-"""What a line of a file is called on the list of what was erased: a keyed digest of it.
+"""Names a line of a file on the list of what was erased, by a keyed digest of the line.
 
-It stays what it is whichever lines went before it, and on whichever machine: a place does not.
+The digest stays the same on every machine and whichever lines before it were removed; a line number
+does not.
 """
 
 import hashlib

@@ -1,8 +1,8 @@
-"""Which files were looked at by the list of what was erased: the next start does not read them.
+"""Remembers which files were checked against the list of erased content; restarts skip them.
 
-Content has a key of its own each time that it is written, so what was looked at under one stays
-as it is. No clock is asked. It is a word about the list and lies beside it; without it, or where
-it is no word of this list, files are read again.
+Content gets a new key each time it is written, so a file that was checked under one key has not
+changed since. No clock is used. This note about the list lies beside it; if it is missing, or
+belongs to another list, files are read again.
 """
 
 import asyncio

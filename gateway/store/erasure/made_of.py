@@ -1,6 +1,6 @@
-"""What was made of files and batches while they were erased: told apart from what was asked since.
+"""Finds what was made of files and batches during their erasure, apart from later requests.
 
-Reading everything takes minutes. Meanwhile a batch is made of a file, or finished into one.
+Reading everything takes minutes. Meanwhile a batch may be made of a file, or finished into one.
 """
 
 from collections.abc import Collection, Mapping

@@ -1,8 +1,8 @@
 """How far an erasure has come: which audit folders have reported, and which are outstanding.
 
-A case waits for each folder of a worker that had recorded for the organisation by then, or lived.
-Where no folder is known to hold a worker's keys (its disk is away, or its program is older), the
-worker itself is outstanding: nobody can say that its keys are gone.
+A case waits for the folder of each worker that had recorded for the organisation by then, or was
+running. Where no folder is known to hold a worker's keys (its disk is away, or its program is
+older), the worker itself is outstanding: nobody can say that its keys are gone.
 """
 
 from collections.abc import Collection, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""How far erasures have come, as the database has it, and which have come to their end."""
+"""Reads from the database how far erasures have come, and notes which are complete everywhere."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Whose the lines of a batch were, as its records say: for results whose lines are gone."""
+"""Finds in the records whose the lines of a batch were, for results whose lines are gone."""
 
 from collections.abc import Sequence
 from typing import Final

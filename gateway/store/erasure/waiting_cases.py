@@ -1,7 +1,8 @@
-"""Which cases were carried out, and wait for what was not there yet or for a folder.
+"""Erasure cases that were carried out but wait for content still arriving or for a folder.
 
-Very many are at their end, with long certificates. The conditions here are those of indexes that
-hold the others alone, so they stand as the indexes have them: with values, and none that is bound.
+Most cases are complete and have long certificates. The conditions here repeat those of the partial
+indexes that hold the other cases, so they must be written the same way: with literal values and no
+bound parameters.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""What a database that was put back awaits: records of numbers that were signed, and who has them.
+"""Records that a restored database waits for: their numbers were signed, and workers hold them.
 
 The tree grows at once by the leaves that lie beside the checkpoints; a record takes its old number
-when its worker brings it. Nobody gives new numbers before everybody has said which are taken.
+when its worker delivers it. No new numbers are given before every worker has said which are taken.
 """
 
 from collections import Counter

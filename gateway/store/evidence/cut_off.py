@@ -1,8 +1,9 @@
-"""Ends what earlier runs of a worker left open: before it serves, or while it does.
+"""Ends requests that earlier runs of a worker left open: before it serves, or while it does.
 
-Each is ended once: what has an outcome in the database is left alone, and an outcome whose writing
-was not seen to end is waited for before it would be written again. A segment that cannot be read
-holds no start up: what it may hold is looked for again while the worker serves, ever less often.
+Each is ended once: a request with an outcome in the database is left alone, and if an outcome may
+still be on its way to the database, it is waited for before another is written. A segment that
+cannot be read does not delay the start: it is tried again while the worker serves, at growing
+intervals.
 """
 
 import asyncio

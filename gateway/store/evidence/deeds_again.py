@@ -1,6 +1,7 @@
-"""What deeds took away, in a database that was put back: taken away again, as far as the log knows.
+"""Repeats in a restored database the deeds that took something away, as far as the log knows.
 
-It knows no secret: a rotated key gets one that nobody has, and so does whoever set a password.
+The log holds no secrets: a rotated key gets a secret that nobody has, and so does a person who set
+a password.
 """
 
 import secrets

@@ -1,7 +1,7 @@
-"""What sinks took and refused, as a log people can read; and going back, so that it comes again.
+"""A log of what sinks took and refused, for people; also rewinds a sink so that it gets it again.
 
-One row stands for a run: deliveries that ended alike, one after another, within an hour. Going
-back moves cursors only; whoever delivers notices that its cursor was moved, and begins there.
+One row stands for a run: deliveries that ended alike, one after another, within an hour. Rewinding
+only moves cursors; the delivering worker notices that its cursor was moved, and continues there.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -1,10 +1,11 @@
 """Ends requests of workers that never came back, where their segments lie beside ours.
 
-Whether a worker lives is not guessed from what it last said: its segments' lock says it, and is
-held while its requests are ended. What becomes of them is written into our own log, as everything
-is that this process says, and its lock is given back when the database knows of it: whoever starts
-under its name then finds the outcomes there. Lines of batches go on with other workers; what is
-left of them is the intent of each that went on without it, looked for until the last has ended.
+A worker's last report does not say whether it lives: the lock on its segments does, and we hold it
+while its requests are ended. The outcomes are written into our own log, as everything this process
+says is, and the lock is released once the database has them: a worker that starts under that name
+then finds the outcomes there. Lines of batches continue on other workers; what remains is the
+intent of each line that went on without its worker, and it is looked for until the last line has
+ended.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
-"""Keys on the list of erased ones that lie somewhere all the same, and that a hold is on.
+"""Keys that are listed as erased but still exist somewhere, and that a legal hold covers.
 
-A backup brought them back: then they go again. Or a disk failed when they were about to go: then a
-hold that was set since goes first, and nobody has said that they are gone.
+Either a backup brought them back: then they are destroyed again. Or a disk failed when they were
+about to be destroyed: then a hold that was set since takes precedence, and nobody has said that
+they are gone.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

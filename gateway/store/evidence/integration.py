@@ -1,4 +1,4 @@
-"""From segments to signed checkpoints: projector, trees and integrator of one worker, put together.
+"""From segments to signed checkpoints: projector, trees and integrator of one worker, combined.
 
 The data plane runs it beside its requests; the command line uses the same parts for proofs.
 """

@@ -1,6 +1,6 @@
-"""Limits and scopes of keys in a database that was put back: as narrow as the log last made them.
+"""Restores limits and scopes of keys in a restored database to the narrowest the log ordered.
 
-Nothing gets wider by it: where the backup was narrower than what was ordered since, it stays so.
+Nothing gets wider: where the backup was narrower than what was ordered since, it stays so.
 """
 
 from collections.abc import Mapping

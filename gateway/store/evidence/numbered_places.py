@@ -1,4 +1,4 @@
-"""Refuses to write a log whose segments end before what the database has numbered of them."""
+"""Refuses to write to a log whose segments end before what the database has numbered of them."""
 
 import asyncio
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""Where a worker's log stands in the database, and the numbers that its records take: both locked.
+"""A worker's position in the database and the numbers for its records, both under a lock.
 
-Whoever holds an organisation's numbers is the only one who stores records of it until the end of
-the transaction; what must be known of them is asked after that.
+The process that holds the lock on an organisation's numbers is the only one that stores its records
+until the end of the transaction; whatever depends on those records is queried after locking.
 """
 
 from collections import Counter

@@ -1,7 +1,8 @@
-"""A database that was put back to an older state than its log: found at the start, and made safe.
+"""Detects at start that a database was restored to a state older than its log, and makes it safe.
 
-Its log brings back what was recorded, not what people ordered meanwhile. What a caller could gain
-by that is taken away again: money that was spent, and keys that were revoked. The rest is named.
+The log brings back what was recorded, but not what people ordered meanwhile. What a caller could
+gain by the restore is taken away again: money that was spent, and keys that were revoked. The rest
+is named.
 """
 
 import asyncio

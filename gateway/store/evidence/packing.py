@@ -1,7 +1,7 @@
-"""Evidence packs: what a period's pack of one log consists of, written, and kept track of.
+"""Evidence packs: chooses what the pack of one log and period contains, writes and tracks it.
 
-The command line and the control plane make them with the same function; the control plane also
-keeps a row for each, so that one can be fetched later by whoever may.
+The command line and the control plane make packs with the same function; the control plane also
+keeps a row for each, so that people with the permission can fetch it later.
 """
 
 import asyncio

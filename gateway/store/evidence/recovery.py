@@ -1,6 +1,6 @@
-"""The start on a database that was put back: all workers bring what they have, then it is safe.
+"""Starts on a restored database: all workers bring the records they have before any serves.
 
-Nobody serves before: a key that was revoked, and money that was spent, may be in any of the logs.
+Serving earlier would be unsafe: any of the logs may hold the revocation of a key, or money spent.
 """
 
 import asyncio

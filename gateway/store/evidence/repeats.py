@@ -1,9 +1,10 @@
-"""Outcomes that are not their requests' first: numbered, and counted nowhere.
+"""Finds second outcomes of a request; they get a number but are counted nowhere.
 
-Any worker may end a line that waited for a vendor, or what a dead one left open. One that was
-stopped just before it wrote, or before others could read what it wrote, does so again when another
-one has: nothing outside of the database can keep it from that. The first that gets a number is the
-request's outcome. Those that a worker writes of its own requests come once, and are not asked for.
+Any worker may end a line that waited for a vendor, or a request that a dead worker left open. If
+that worker is stopped just before it writes, or before others can read what it wrote, it may write
+again after another worker has: nothing outside the database can prevent that. The first outcome
+that gets a number is the request's outcome. Outcomes that a worker writes of its own requests come
+once, and are not checked.
 """
 
 from sqlalchemy import select

@@ -1,7 +1,8 @@
-"""Names of gone workers that one person asks to retire and another agrees to; nobody does both.
+"""Retires names of gone workers: one person asks, another agrees; nobody does both.
 
-Who agrees does so to what was shown when it was asked for: once anything that the worker wrote has
-reached the database since, or it was heard of, nothing is retired, and it has to be asked anew.
+The second person agrees to what was shown when it was asked for: if anything that the worker wrote
+has reached the database since, or the worker was heard of, nothing is retired, and somebody has to
+ask again.
 """
 
 import secrets

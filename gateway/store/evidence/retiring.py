@@ -1,8 +1,8 @@
-"""Retires the name of a worker whose disk is lost: what it had not projected is never heard again.
+"""Retires the name of a worker whose disk is lost: unprojected records will never be read.
 
-That takes the place of the lock that proves a worker gone where its segments can be reached. Its
-place in the projection moves behind every segment in the transaction that says who wants it, so
-that nothing of it is numbered afterwards, whatever comes back, and what is open of it is known.
+This replaces the lock that proves a worker gone where its segments can be reached. The worker's
+place in the projection moves behind every segment, in the transaction that says who wants it. So
+nothing of it is numbered afterwards, even if the disk comes back, and its open requests are known.
 """
 
 from collections.abc import AsyncIterator

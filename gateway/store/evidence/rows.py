@@ -1,6 +1,6 @@
 """Rows of the audit log's projection: a record's columns, and the statements that insert many.
 
-Past SQLAlchemy, whose inserts cost twice (SQLite) and four times (COPY) the time.
+They bypass SQLAlchemy, whose inserts take twice (SQLite) or four times (COPY) as long.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping

@@ -1,6 +1,6 @@
 """Sets of rules that held together, by the names of their rules: written beside the first record.
 
-A row of the projection has its set's number; the names stand here once for each organisation.
+A row of the projection has its set's number; the names are stored once for each organisation.
 """
 
 from collections.abc import Callable, Collection, Iterable

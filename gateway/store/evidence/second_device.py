@@ -1,4 +1,4 @@
-"""The database as the second audit device: it takes records itself while the disk cannot.
+"""The database as the second audit device: it takes records directly while the disk cannot.
 
 A group is one transaction that numbers the records, grows their trees and keeps their bytes, as the
 projection of a segment does; so they are proved, exported and erased like all others.

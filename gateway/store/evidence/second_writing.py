@@ -1,7 +1,7 @@
-"""One group of the second device as two statements, over a connection that stays: PostgreSQL only.
+"""One group of the second device as two statements on a permanent connection: PostgreSQL only.
 
-While a disk is away every request waits for two such groups, and a group the long way, through the
-sink and the pool, is fourteen messages to the server and as many turns of the event loop.
+While a disk is away, every request waits for two such groups. The usual way, through the sink and
+the pool, costs fourteen messages to the server per group and as many turns of the event loop.
 """
 
 import asyncio

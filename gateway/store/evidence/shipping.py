@@ -1,6 +1,6 @@
-"""Delivers what the log holds to the sinks of the settings: in order, at least once, from a cursor.
+"""Delivers the log to the sinks in the settings: in order, at least once, from a cursor.
 
-The back-log is the log itself, so a sink that is away for a week loses nothing and costs nothing.
+The backlog is the log itself, so a sink that is away for a week loses nothing and costs nothing.
 One worker at a time delivers to a sink; it holds a lease in the database for that long.
 """
 

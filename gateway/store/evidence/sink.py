@@ -1,8 +1,8 @@
 """The database as a projection of the audit log: stored by the projector, searched by people.
 
-Only the segments are evidence; this can be thrown away and rebuilt from them. PostgreSQL keeps
-each record's bytes beside the columns that exist to be searched. SQLite stands beside the segments,
-so it only says where they are: a copy would cost more than all the rest.
+Only the segments are evidence; the projection can be thrown away and rebuilt from them. PostgreSQL
+keeps each record's bytes beside the columns that exist to be searched. SQLite lies beside the
+segments, so it only says where they are: a copy would cost more than all the rest.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Deeds as the log has them, by number and by time: where the two differ, nobody knows the order.
+"""Deeds read from the log, by number and by time; where the two differ, the order is unknown.
 
 Numbers are given as records come in, from one worker after the other; a clock may be set back.
 """

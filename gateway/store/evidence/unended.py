@@ -1,7 +1,7 @@
-"""Requests without an outcome of workers that are gone: counted, not ended.
+"""Counts requests without an outcome of workers that are gone, without ending them.
 
-Only their last hours are looked at, so that this costs little however long the log is. What is
-found is kept for longer than a worker's own word, which goes after a day.
+Only their last hours are searched, so this costs little however long the log is. The result is kept
+longer than a worker's own report, which is deleted after a day.
 """
 
 from collections.abc import Mapping

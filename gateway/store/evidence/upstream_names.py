@@ -1,7 +1,7 @@
-"""What upstreams call calls, batches and files: written beside the records that say so, and found.
+"""Upstream ids of calls, batches and files: stored beside the records that name them, searchable.
 
-Somebody with a ticket of a vendor's has such a name and none of ours. A call's leads to its
-request; those of a batch, and of its files, lead to the batch that its lines are of.
+A person with a vendor's ticket has such an id and none of ours. The id of a call leads to its
+request; those of a batch and its files lead to the batch that its lines belong to.
 """
 
 from collections.abc import Iterator
