@@ -1,8 +1,8 @@
 """Rows of records that the database took itself while a worker's disk could not be written.
 
-They lie beside the projection's rows and hold the sealed content, the data key that opens it
-(wrapped), and which record is a known copy: the disk may have written one after all when it came
-back.
+They lie beside the projection's rows and hold the sealed content and the data key that opens it
+(wrapped). Request id and stage identify a copy that the disk may have written after all when it
+came back.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""Roles that hold because of a group of the OpenID provider: given and taken as it says.
+"""Roles that hold because of a group of the OpenID provider: given and taken away as it says.
 
-A role is given by hand or by a group, never both. By hand comes first: what somebody here gave is
-not ended by the provider.
+A role is given by hand or by a group, never both. By hand takes precedence: the provider cannot end
+what somebody here gave.
 """
 
 from collections.abc import Mapping

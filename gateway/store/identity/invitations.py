@@ -1,9 +1,9 @@
-"""Invitations: one-time links with which somebody chooses the password they sign in with.
+"""Invitations: one-time links with which people choose the password they sign in with.
 
-Of a link only a digest is kept. Whoever makes one could follow it themselves; so it is worth
-nothing unless they may give every role that its person holds, when it is made and when it is used.
-Who follows one that the admin token made, or somebody whom it let in, counts as the token where two
-people are needed: until a person, or the operator at the machine, lets them in anew.
+Only a digest of a link is kept. Whoever makes a link could follow it themselves, so it is worth
+nothing unless its maker may give every role that its person holds, both when it is made and when it
+is used. A person invited by the admin token, or by somebody whom it let in, counts as the token
+where two people are needed, until a person, or the operator at the machine, lets them in anew.
 """
 
 import asyncio

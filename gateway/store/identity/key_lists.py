@@ -1,4 +1,4 @@
-"""Keys a page at a time: searched, counted by state and by place, without reading all of them.
+"""Lists keys a page at a time: searched, counted by state and by place, without reading them all.
 
 An organisation may have ten thousand keys; a page shows a hundred.
 """

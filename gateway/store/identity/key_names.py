@@ -1,4 +1,4 @@
-"""What pages need to know of a few keys among very many: their names, and whose they are.
+"""Looks up what pages need to know of a few keys among very many: names and owners.
 
 A page names tens of keys where an organisation may have ten thousand; reading all of them, with
 their digests and labels, cost more than everything else on the page.

@@ -1,4 +1,4 @@
-"""What hangs on which pepper: each secret of a key was digested under the one of its day."""
+"""Counts what depends on each pepper: a key's secret was digested under the pepper of its day."""
 
 from collections import Counter
 from typing import Final

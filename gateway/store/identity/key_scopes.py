@@ -1,8 +1,8 @@
-"""What keys may do, changed: narrower at once, wider when somebody else than the proposer agrees.
+"""Changes what keys may do: narrower at once, wider when somebody other than the proposer agrees.
 
-Either reaches every worker as a revocation does: the revision is raised in the same transaction. A
-proposal is of the scope that its proposer saw; once the key has another one it is overtaken, and
-with the end of the key it ends by itself.
+Either change reaches every worker as a revocation does: the revision is raised in the same
+transaction. A proposal builds on the scope that its proposer saw; it is overtaken once the key has
+another scope, and ends with the key.
 """
 
 import secrets

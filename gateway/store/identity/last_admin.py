@@ -1,8 +1,8 @@
-"""Keeps somebody who runs the platform: the last of them is neither disabled nor without the role.
+"""Ensures that somebody can run the platform: the last administrator keeps account and role.
 
-Who was invited and has not come yet is none of them: their link may end unused, and is worth
-nothing once who made it may do less. Nor is who holds the role by a group of the OpenID provider,
-which may end it at any time.
+Invited people who have not signed in yet do not count: their link may end unused, and is worth
+nothing once its maker may do less. Nor do people who hold the role by a group of the OpenID
+provider, which may end it at any time.
 """
 
 from sqlalchemy import or_, select

@@ -1,4 +1,4 @@
-"""What people of the control plane, and organisations in their grants, may be called."""
+"""Valid names for people of the control plane, and for organisations in their grants."""
 
 import re
 

@@ -1,7 +1,7 @@
 """People of the control plane, their roles and their sessions, in the database.
 
-All processes see the same: who was signed out, disabled or lost a role is so everywhere with the
-next request. Of a session only a digest is kept.
+All processes see the same: when somebody is signed out, is disabled or loses a role, it takes
+effect everywhere with the next request. Only a digest of a session is kept.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""People a page at a time, found by their names, without reading all of them."""
+"""Lists people a page at a time, found by their names, without reading all of them."""
 
 from collections.abc import Collection, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Rows of the database as people, each with the roles that this version knows."""
+"""Turns rows of the database into people, each with the roles that this version knows."""
 
 from collections.abc import Sequence
 

@@ -1,9 +1,9 @@
 """Sessions that an OpenID provider vouched for, and the sign-outs that it tells us of.
 
-Subject and session of the provider are kept as digests, its identity token sealed under a key of
+Subject and session of the provider are kept as digests, its identity token is sealed under a key of
 its own that is bound to the row: all of it goes with the row, whichever way the session ends. Each
-word of the provider is taken once, by all processes together, and remembered for as long as it
-could be said again; a sign-in that was under way when it came gets no session any more.
+sign-out message of the provider is accepted once among all processes, and remembered for as long as
+it could be sent again; a sign-in that was under way when it came gets no session any more.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """Sessions of the control plane as rows: how one begins, and when it is over.
 
-Of a session's id only a digest is kept; whoever reads the table is signed in as nobody.
+Only a digest of a session's id is kept, so reading the table signs nobody in.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
-"""One-time links that make the first person: short-lived, of one use, dead once somebody exists.
+"""One-time links that create the first person: short-lived, single-use, void once anybody exists.
 
-Of a link only a digest is kept. It is made by whoever can read the configuration's secrets, printed
-to their terminal, and worth nothing the moment there is a person.
+Only a digest of a link is kept. It is made by somebody who can read the configuration's secrets,
+printed to their terminal, and worth nothing as soon as there is a person.
 """
 
 import asyncio

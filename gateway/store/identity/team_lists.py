@@ -1,4 +1,4 @@
-"""Teams a page at a time, by state, without reading all of an organisation's."""
+"""Lists teams a page at a time, by state, without reading all of an organisation's."""
 
 from collections import Counter
 from collections.abc import Sequence

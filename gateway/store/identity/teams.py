@@ -1,7 +1,7 @@
 """Teams: workspaces as people run them, with an owner, members, and limits for new keys.
 
-A team groups keys, money and policy. It is no border: who belongs to it gains no permission, and
-whoever may read an organisation's traffic reads that of all its teams.
+A team groups keys, money and policy. It is no security boundary: membership gives no permission,
+and whoever may read an organisation's traffic reads that of all its teams.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Views that people keep: a filter under a name, their own, in one room of one organisation."""
+"""Saved views: a named filter of one person, for one page of one organisation."""
 
 from typing import Final
 

@@ -1,7 +1,7 @@
-"""Keys without a secret: what tokens they are bound to, as it is ordered, kept and kept apart.
+"""Keys without a secret: the tokens they are bound to, checked, stored and kept from overlapping.
 
-A token must lead to one key only. So no two keys that live may be bound to tokens that both could
-fit, in whichever organisation: who came second would take over, or block, the callers of the first.
+A token must lead to one key only. So no two live keys may be bound to tokens that could fit both,
+in whichever organisation: the second key would take over, or block, the callers of the first.
 """
 
 import re

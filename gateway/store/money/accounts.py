@@ -1,4 +1,4 @@
-"""Whose an account of the tree is: one that is nobody's yet may be limited, and limits nobody."""
+"""Says whose an account is; one that belongs to nobody may get a limit, which limits nobody."""
 
 from collections.abc import Mapping
 from typing import Final

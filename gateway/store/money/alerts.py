@@ -1,7 +1,7 @@
 """Which budget alerts were sent: each budget, window and percentage once, whoever sends it.
 
-Also when the window is over by then: a day that was used up a minute before midnight, or while
-nobody took the alert, is told of all the same.
+This includes windows that are over: a day that was used up a minute before midnight, or while
+nobody took the alert, is still reported.
 """
 
 from collections.abc import Sequence

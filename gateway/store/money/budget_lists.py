@@ -1,4 +1,4 @@
-"""Limits of one organisation's accounts a page at a time, without reading those of all others."""
+"""Lists the limits of one organisation's accounts a page at a time, without reading others."""
 
 from typing import Final
 

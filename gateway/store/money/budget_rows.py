@@ -1,4 +1,4 @@
-"""Rows of budgets and leases: between the tables and the arithmetic of slices."""
+"""Maps rows of budgets and leases to the values that the arithmetic of slices uses, and back."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Which outcomes a budget has to account for: what was let through since a worker charged it."""
+"""Finds the outcomes charged to a budget: those admitted since a worker began charging it."""
 
 from bisect import bisect_right
 from collections import defaultdict

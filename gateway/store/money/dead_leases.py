@@ -1,7 +1,8 @@
 """Leases that are over: those of past windows, of earlier runs, and of workers that are gone.
 
-What their holders may have spent of them counts as spent. That is seen by whoever asks for such a
-budget next; where nobody does, it is looked for, or a report would show for ever what nobody holds.
+What their holders may have spent of them counts as spent. The next worker that asks for such a
+budget settles this; budgets that nobody asks for are searched for, or a report would show forever
+what nobody holds.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
-"""Budgets of single end users: rows made when they first ask, dropped when their window is over.
+"""Budgets of single end users: rows made at their first request, dropped when their window ends.
 
-Who an end user is, is the caller's word, so an organisation has a bounded number of them. Whoever
-comes after that shares one budget, `user:ORG/others`, of the same size: a flood of invented names
-gains nothing, and those who are known already keep what is theirs.
+The caller says who the end user is, so the number per organisation is bounded. All beyond it share
+one budget, `user:ORG/others`, of the same size: a flood of invented names gains nothing, and end
+users who are known already keep what is theirs.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,9 @@
-"""When each worker heard of a limit or window: what it lets through from then on is charged to it.
+"""When each worker learned of a limit or window: it charges what it admits from then on.
 
-A limit holds from when it is set, and a worker hears of it a moment later, by a clock that may be
-another. A day begins with the first worker whose clock says so, and one that is behind charges it
-from what is the evening before for itself. Written down, these moments tell exactly which outcomes
-a budget has to account for.
+A limit holds from when it is set, but a worker hears of it a moment later, by a clock that may
+differ. A day begins with the first worker whose clock says so; a worker whose clock is behind
+charges the new day from what is still the evening before by its own clock. With these moments on
+record, it is known exactly which outcomes a budget has to account for.
 """
 
 from collections.abc import Collection, Mapping

@@ -1,7 +1,7 @@
 """Which slices a worker holds, and which of them a request's accounts draw on. No I/O.
 
 End users have no budget of their own until they are seen: their first request gets them a slice
-with the limits of their organisation's template. Those beyond the number there may be share one.
+with the limits of their organisation's template. Those beyond the permitted number share one.
 """
 
 from collections.abc import Iterator, Sequence

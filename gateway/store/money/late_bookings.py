@@ -1,8 +1,8 @@
 """Costs of requests whose reservation is gone: booked in the database, once for each request.
 
-An earlier process of the worker had set the money aside and given it back. Whoever finds out later
-what is owed books it here before it says so on record: doing both again after a crash changes
-nothing.
+An earlier process of the worker had reserved the money and given it back. A process that learns
+later what is owed books it here before it records the outcome; after a crash, doing both again
+changes nothing.
 """
 
 from collections.abc import Collection

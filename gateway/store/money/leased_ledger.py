@@ -3,8 +3,9 @@
 The usual request touches no database. What is leased is already counted there, so no interleaving
 of workers admits more than a limit allows. Where it errs, it errs against overspending: a worker
 that crashes loses its slices, and what it had not reported of them counts as spent; a slice whose
-lease ran out is not used; money that lies in another worker is waited for briefly, then refused.
-When a budget runs low, exactly what is needed is leased, and what lies idle goes back at once.
+lease ran out is not used; money that another worker holds is waited for briefly, then the request
+is refused. When a budget runs low, exactly what is needed is leased, and unused money goes back at
+once.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""How a worker that ends gives its slices back: asked again while there is time, then cut off.
+"""Returns the slices of a worker that stops: retried while there is time, then cut off.
 
-Whoever stopped it waits for some seconds only, and kills it then; a command that hangs in the
-database has longer than that.
+Whoever stopped it waits only a few seconds before killing it; a command that hangs in the database
+may take longer than that.
 """
 
 import asyncio

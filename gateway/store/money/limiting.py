@@ -1,6 +1,6 @@
-"""One limit, written where it holds; and what was asked of the one before, which is overtaken.
+"""Writes one limit where it holds; requests to raise the previous limit are then overtaken.
 
-Whoever changes a limit does it in a transaction of their own, which may hold more than that.
+The caller changes a limit in its own transaction, which may do more than that.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
 """What lines that wait for a vendor hold of a worker's leases, so that a crash does not take it.
 
-A lease that is written off counts as spent, since nobody knows what became of it. Of parked lines
-it is known: their tickets outlive the worker, and whoever ends them books what they cost. So what
-was set aside for them goes back, unless they were just about to end.
+A lease that is written off counts as spent, since nobody knows what became of it. For parked lines
+it is known: their tickets outlive the worker, and the worker that ends them books what they cost.
+So what was reserved for them is returned, unless they were just about to end.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence

@@ -1,8 +1,8 @@
-"""Price files in the database: given once, put in force by order, the same for every worker.
+"""Price files in the database: stored once, put in force by order, the same for every worker.
 
-The last order says which file is in force. Without one, or with the number 0, it is what the
-configuration names. Going back is another order: nothing that was in force is ever rewritten. An
-order comes of a proposal that somebody else agreed to: see `price_proposals`.
+The last order says which file is in force. Without an order, or with the number 0, it is the file
+that the configuration names. Going back is another order: nothing that was in force is ever
+rewritten. An order comes from a proposal that somebody else agreed to: see `price_proposals`.
 """
 
 import hashlib

@@ -1,7 +1,8 @@
 """Prices that one person proposes and another puts in force: nobody does both.
 
-A proposal is made by whoever saw what was in force then, and becomes the next order as a whole or
-not at all. Once other prices are in force what was compared with those before is overtaken.
+A proposal builds on the prices that were in force when it was made, and becomes the next order
+completely or not at all. Once other prices are in force, proposals compared with the previous ones
+are overtaken.
 """
 
 from collections.abc import Collection

@@ -1,7 +1,8 @@
-"""Larger limits that one person asks for and another agrees to, for good or until a moment.
+"""Requests for larger limits: one person asks, another agrees, for good or until a moment.
 
-An ask is of the limit that whoever asked saw: once that is another one it is overtaken, waiting or
-agreed to. What was agreed to until a moment is taken back then, to what held before, by itself.
+A request builds on the limit that its author saw: once the limit changes, the request is overtaken,
+whether it waits or was agreed to. A raise until a moment ends by itself at that moment, and the
+limit that held before returns.
 """
 
 import secrets

@@ -1,7 +1,7 @@
-"""Larger limits on record: asked for, agreed to, ended by their last day; each part once.
+"""Records raises of limits in the audit log: asked for, agreed to, expired; each step once.
 
-Who may do what of it is for whoever calls: pages and the JSON API by roles, commands by the user
-who types them.
+The caller decides who may do what: pages and the JSON API by roles, commands by the user who types
+them.
 """
 
 from datetime import UTC, date, datetime, time, timedelta

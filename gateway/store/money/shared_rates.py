@@ -1,10 +1,10 @@
 """Rate limits that workers share, in Valkey or Redis; without it each worker limits by itself.
 
-One script per admission: all accounts of a path are checked and taken from, or none. Time is the
-server's. Permits of a worker that died run out. While the server does not answer within
-`TIMEOUT_S`, the limits hold per worker: looser by the number of workers, never absent.
+One script per admission: all accounts of a path are checked and charged, or none. Time is the
+server's. Permits of a worker that died expire. While the server does not answer within `TIMEOUT_S`,
+the limits hold per worker: looser by the number of workers, never absent.
 
-It wants one primary with script support; a cluster would have to keep all keys in one slot.
+It needs one primary with script support; a cluster would have to keep all keys in one slot.
 """
 
 import asyncio

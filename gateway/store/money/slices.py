@@ -1,4 +1,4 @@
-"""Slices of budgets as arithmetic: what is claimed, what is granted, and what is left between.
+"""Arithmetic of budget slices: what is claimed, what is granted, and what is left unassigned.
 
 Pure functions on one budget and one lease; `gateway.store.money.leases` runs them in transactions.
 """

@@ -1,6 +1,6 @@
-"""Boards of targets by digest: what policy knew of the targets, so that decisions can be explained.
+"""Boards of targets by digest: what policy knew of targets, so that decisions can be explained.
 
-A worker keeps its board whenever it differs from the one before.
+A worker stores its board whenever it differs from the previous one.
 """
 
 from collections.abc import Collection, Mapping, Sequence

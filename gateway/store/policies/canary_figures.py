@@ -1,4 +1,4 @@
-"""What all workers counted under a canary and beside it: the guard judges by it, pages show it."""
+"""What all workers counted with and without a canary: the guard judges by it, pages show it."""
 
 from typing import Final
 

@@ -1,7 +1,7 @@
 """Policy documents, their versions and what was done to them.
 
-Every change is one transaction that also raises the revision: each worker swaps its whole snapshot
-within a second, and no request ever sees half of a change.
+Every change is one transaction that also raises the revision: each worker swaps its complete
+snapshot within a second, and no request ever sees half of a change.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
-"""Policy documents that are being written: one draft per level, saved as often as somebody likes.
+"""Drafts of policy documents: one per level, saved as often as people like.
 
-A draft may be wrong; it acts nowhere. Whoever saves says which revision they started from: when
-somebody else saved meanwhile, nothing is overwritten and both texts are handed back.
+A draft may be invalid; it takes effect nowhere. Each save names the revision that it started from:
+if somebody else saved meanwhile, nothing is overwritten and both texts are returned.
 """
 
 from typing import Final

@@ -1,6 +1,6 @@
 """Ends canaries that do harm: every worker looks at the traffic of all, the first one acts.
 
-A worker's own figures are enough for it to act; those of all workers together are asked as well,
+A worker's own figures are enough for it to act; those of all workers together are checked as well,
 so that a canary with little traffic on each of them is found out, too.
 """
 

@@ -1,4 +1,4 @@
-"""What people call the policy documents that records name by digest."""
+"""Names that people gave the policy documents that records identify by digest."""
 
 from collections.abc import Collection
 from datetime import UTC, datetime

@@ -1,7 +1,7 @@
-"""Does what was scheduled when its time has come: once, whoever looks first, and late but surely.
+"""Carries out scheduled changes when their time has come: once, by any process, late if need be.
 
-Every process may look. Whoever claims the row does it in the same transaction, so that nothing is
-done twice and nothing is half done; the record of it is durable before the transaction is.
+Every process may look. A process that claims the row acts in the same transaction, so that nothing
+is done twice and nothing is half done; the record of it is durable before the transaction is.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""Versions that are to act at a time: who ordered it, when, and what was live when they did.
+"""Versions scheduled to take effect at a time: who ordered it, when, and what was live then.
 
-A schedule remembers which versions acted when it was made. Whatever was published meanwhile wins:
-at its time the schedule is then refused, and stays to be seen until somebody decides again.
+A schedule remembers which versions were in effect when it was made. Anything published meanwhile
+wins: at its time the schedule is then refused, and stays visible until somebody decides again.
 """
 
 import secrets

@@ -1,4 +1,4 @@
-"""Versions of policies in lists: those that wait, stand or were done, without reading all of them.
+"""Lists policy versions that wait, are in force or finished, without reading all of them.
 
 A level may have ten thousand versions; a page shows some.
 """

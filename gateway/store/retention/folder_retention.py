@@ -1,7 +1,7 @@
-"""Retention in the audit folder of this process, once a day and by itself where settings say so.
+"""Runs retention in the audit folder of this process, once a day where the settings say so.
 
-Where they do not, the process only looks, and says what is past its time. Between two days it asks
-the database once an hour which folder is late.
+Where they do not, the process only checks, and reports what is past its time. Between daily runs it
+asks the database once an hour which folder is late.
 """
 
 import asyncio

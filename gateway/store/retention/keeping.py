@@ -1,6 +1,7 @@
 """How long content can be read: what retention would destroy today, and destroying keys for good.
 
-Records and proofs stay, because they cover ciphertext. Holds go before retention and erasure.
+Records and proofs stay, because they cover ciphertext. Holds take precedence over retention and
+erasure.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""How retention stands in each audit folder, as a process that has it said last.
+"""How retention stands in each audit folder, as last reported by a process that has the folder.
 
-One row for a folder and an organisation. From what is left there anybody can tell which folder is
-late, also one whose worker is down: its keys grow old all the same.
+There is one row for each folder and organisation. From what was last reported anybody can tell
+which folder is late, including one whose worker is down: its keys grow old all the same.
 """
 
 from collections.abc import Collection, Iterable, Sequence

@@ -1,8 +1,8 @@
-"""Retention carried out in one audit folder: by a command, or by a process of itself.
+"""Carries out retention in one audit folder: for a command, or for a process by itself.
 
-Whoever carries it out has the folder's lock, so one process does at a time. A record says what is
-to go before any of it does; then holds are looked at once more, and what they cover stays. Doing
-it again after a crash does no harm.
+It runs under the folder's lock, so one process does it at a time. A record says what is to be
+destroyed before anything is; then holds are checked once more, and what they cover stays. Doing it
+again after a crash does no harm.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""How long each process of an audit folder says that it keeps content, in a file of the folder.
+"""How long each process of an audit folder says it keeps content, in a file of the folder.
 
-Two processes of one folder may have two files of settings. The one whose classes are shorter hears
+Two processes of one folder may have two files of settings. The one with the shorter classes learns
 of the longer ones here, before it destroys what the other would keep.
 """
 

@@ -1,4 +1,4 @@
-"""What columns of recorded requests say beyond their text: the route, and what was found."""
+"""Interprets columns of recorded requests: the route taken, the labels found."""
 
 from typing import Any, Final
 

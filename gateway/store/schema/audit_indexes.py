@@ -1,7 +1,7 @@
-"""What the evidence is searched by, beside its keys.
+"""Indexes by which the evidence is searched, besides its keys.
 
-Only migrations read this. An index over a part of a table brings PostgreSQL's dialect along, which
-are four mebibytes that a worker on SQLite need not carry.
+Only migrations import this. A partial index needs PostgreSQL's dialect, which takes four mebibytes
+that a worker on SQLite need not carry.
 """
 
 from sqlalchemy import Index, text

@@ -1,4 +1,4 @@
-"""The schema of batches: a row for each, and a row for each of its lines until it is over."""
+"""The schema of batches: one row each, and one for each of its lines until the batch is over."""
 
 from sqlalchemy import (
     BigInteger,

@@ -1,6 +1,6 @@
-"""By what erasures that are not at their end are found among very many that are.
+"""Indexes that find incomplete erasures among very many complete ones.
 
-Only migrations read this, as they do `audit_indexes`.
+Only migrations import this, as with `audit_indexes`.
 """
 
 from sqlalchemy import Index, text

@@ -1,4 +1,4 @@
-"""Tables whose rows belong to a project: the columns that say which, and what is asked by them."""
+"""Tables whose rows belong to a project: the columns that say which, and the queries on them."""
 
 from collections.abc import Sequence
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""The schema of policies: documents, versions, texts and drafts, what was done to them, boards."""
+"""The schema of policies: documents, versions, texts and drafts, their history, and boards."""
 
 from sqlalchemy import (
     BigInteger,

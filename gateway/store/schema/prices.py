@@ -1,4 +1,4 @@
-"""The schema of price files: what was given, who proposed it, and what is in force since when."""
+"""The schema of price files: contents, who proposed each, and which is in force since when."""
 
 from sqlalchemy import BigInteger, Column, Index, Integer, String, Table, Text
 

@@ -1,6 +1,7 @@
-"""The schema of the rollup: outcomes added up by hour and by day, and how far the adding went.
+"""The schema of the rollup: outcomes summed by hour and by day, and how far the summing went.
 
-It can be thrown away and made again from the audit log's projection, as that from the segments.
+It can be thrown away and made again from the audit log's projection, as the projection can from the
+segments.
 """
 
 from sqlalchemy import BigInteger, Column, Index, String, Table, Text

@@ -1,6 +1,6 @@
-"""Which version the schema of a database has, and which one this program works with.
+"""Which schema version a database has, and which one this program works with.
 
-Asked at every start, so it is asked without Alembic: a version is the number in front of a
+It is checked at every start, so it is read without Alembic: a version is the number in front of a
 migration's file name, and a migrated database holds its own in Alembic's table of one row. Beside
 it stands the floor: the oldest schema whose programs may run on this one (decision 0058).
 """

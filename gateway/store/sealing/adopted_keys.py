@@ -1,4 +1,4 @@
-"""Takes another master key, or another pepper, for a database's own: the one before is lost."""
+"""Accepts another master key or pepper as the database's own when the previous one is lost."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What hangs on which master key, of the database and of this machine's audit folder together."""
+"""Counts what depends on each master key, in the database and this machine's audit folder."""
 
 import asyncio
 from collections import Counter

@@ -1,8 +1,8 @@
-"""A known text that each key outside of the database sealed: whether a key is the database's own.
+"""Tells whether a key is the database's own, by a known text that each key sealed.
 
-The first process that uses a key leaves the text. Of several that start at once one does. A master
-key that opens what its forerunner sealed takes its place; the database remembers each that it had,
-so that none is taken away while something hangs on it.
+The first process that uses a key stores the text; if several start at once, one does. A master key
+that opens what its predecessor sealed takes its place; the database remembers every master key that
+it had, so that none is removed while something depends on it.
 """
 
 import hmac

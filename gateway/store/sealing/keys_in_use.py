@@ -1,4 +1,4 @@
-"""Each master key and each pepper, and how much hangs on it: what a person asks before one goes."""
+"""Lists each master key and pepper and how much depends on it, before one is removed."""
 
 import asyncio
 from collections import Counter

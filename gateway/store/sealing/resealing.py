@@ -1,8 +1,8 @@
-"""Seals anew, by the present master key, what another one sealed in the database.
+"""Reseals with the present master key what another key sealed in the database.
 
-A few rows at a time, each lot in a transaction of its own, beside workers that run: what was done
-stays done, and who is interrupted begins again with what is left. Only the wrapped keys change,
-and no content.
+It works on a few rows at a time, each batch in a transaction of its own, while workers run:
+finished rows stay finished, and an interrupted run starts again with the rest. Only the wrapped
+keys change, not the content.
 """
 
 import asyncio

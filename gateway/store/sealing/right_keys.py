@@ -1,7 +1,7 @@
-"""Refuses a start with a master key or a pepper that is another than its database's own.
+"""Refuses to start with a master key or a pepper that is not the database's own.
 
-With a wrong one everything that lies sealed looks lost, and what is sealed meanwhile is lost to the
-right one. An outage of a key service is told before, by `gateway.secrets.credentials`.
+With a wrong key everything that is sealed looks lost, and what is sealed meanwhile is lost to the
+right key. An outage of a key service is reported earlier, by `gateway.secrets.credentials`.
 """
 
 import asyncio

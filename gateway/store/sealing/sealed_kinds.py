@@ -1,7 +1,7 @@
-"""All that the master key sealed in the database: of which kinds, how much, and by which key.
+"""Everything that the master key sealed in the database: its kinds, how much, and by which key.
 
-What lies in the audit folder is counted by `content_keys.masters`. Nothing else hangs on the master
-key: contents lie under keys of their own, which it wraps.
+What lies in the audit folder is counted by `content_keys.masters`. Nothing else depends on the
+master key: contents are sealed under keys of their own, which it wraps.
 """
 
 from collections import Counter

@@ -1,8 +1,8 @@
 """Secrets in the database, sealed: each under a data key of its own, which the master key wraps.
 
 What is sealed is bound to its row: name and version are authenticated with it, so that a row copied
-over another, or an old value under a newer version, does not open. A whole former row does: nothing
-outside of it says which version is the newest. Values go in and are used; nothing gives them out.
+over another, or an old value under a newer version, does not open. A complete older row does open:
+nothing outside of it says which version is the newest. Values are stored and used, but never shown.
 """
 
 import os

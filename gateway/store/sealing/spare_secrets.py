@@ -1,8 +1,8 @@
-"""A second version of a sealed secret: the next one before it is used, the former one for a while.
+"""A second version of a sealed secret: the next one before its use, the former for a while.
 
-The next version is tried before anything depends on it. When it takes over, the one before is kept
-for a stated time and can be put back; then it is destroyed. Workers read the version in use alone:
-a switch reaches them as any other change of a secret does.
+The next version is tried before anything depends on it. When it takes over, the former one is kept
+for a stated time and can be put back; then it is destroyed. Workers read only the version in use: a
+switch reaches them as any other change of a secret does.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Recorded decisions, read back from the projection: for replays, and for those who ask why."""
+"""Reads recorded decisions back from the projection, for replays and for people who ask why."""
 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 

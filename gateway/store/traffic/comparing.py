@@ -1,4 +1,4 @@
-"""Profiles of now beside their references: what the watch judges, and what pages show."""
+"""Compares current profiles with their references, for the watch that judges and for pages."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence

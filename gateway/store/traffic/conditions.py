@@ -1,7 +1,7 @@
-"""A filter's terms as conditions on the projection: those that an index leads along, and others.
+"""Turns a filter's terms into conditions on the projection, with those an index answers apart.
 
-Indexes lead along time, along the few rows that found something, failed, name an actor or belong to
-no request, and along a request's id, which begins with its time.
+Indexes cover time, the few rows that found something, failed, name an actor or belong to no
+request, and a request's id, which begins with its time.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""Drifts of profiles: suspected once, open when seen again, ended by themselves or by somebody.
+"""Drifts of profiles: suspected once, open when seen again, ended by themselves or by a person.
 
-A drift that somebody accepts is the new normal: its reference begins where the drift began. What
-was promised of the traffic before it stays withdrawn until the promise is made anew.
+A drift that somebody accepts is the new normal: its reference begins where the drift began.
+Promises about the traffic before it stay withdrawn until they are made anew.
 """
 
 import secrets

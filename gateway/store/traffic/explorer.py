@@ -1,4 +1,4 @@
-"""The same search over several logs at once: an organisation's own, and deeds that are about it."""
+"""Searches several logs at once: an organisation's own, and the deeds that concern it."""
 
 from collections.abc import AsyncIterator, Sequence
 

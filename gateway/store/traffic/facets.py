@@ -1,7 +1,7 @@
-"""Counts of what a search finds: of each field's values, and of rows over time.
+"""Counts what a search finds: the values of each field, and rows over time.
 
 The database counts in one pass over an index, so that thousands of rows are neither sent nor held;
-what one page holds already is counted here. Both say the same.
+rows of a page that is already in memory are counted here. Both give the same counts.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
-"""What was added up by the rollup, read for pages: by hour, by day and by key.
+"""Reads the sums of the rollup for pages: by hour, by day and by key.
 
 Where keys do not matter, sums over all keys are read: a few rows instead of thousands. Where only
-keys do, those of each key's days.
+keys matter, the sums of each key's days are read.
 """
 
 from collections.abc import Collection, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""What a key asked for lately, and how much of it was refused for models it might not use."""
+"""What a key recently asked for, and how much was refused because of models it may not use."""
 
 from collections.abc import Collection
 from typing import Final

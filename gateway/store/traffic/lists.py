@@ -1,8 +1,8 @@
 """Lists of recorded requests and deeds: pages of what a filter finds, newest first, and counts.
 
-Read from the projection's columns alone. The time of a question is bounded: conditions that no
-index answers are looked for among the newest rows that an index gives, and the answer says how far
-back that went. What is found is counted among the newest, and the answer says that, too.
+Only the projection's columns are read. The time of a query is bounded: conditions that no index
+answers are checked on the newest rows that an index gives, and the answer says how far back that
+went. Counts cover the newest rows found, and the answer says that, too.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence

@@ -1,9 +1,9 @@
-"""Profiles of hours: gathered once from a bounded sample of the records, and read back to compare.
+"""Profiles of hours: gathered once from a bounded sample of records, and read to compare.
 
-An hour is over when its time has passed, and not when a clock was set past its end.
+An hour is over when its time has passed, not when a clock was set past its end.
 
-However much traffic there is, an hour of an organisation costs reading so many records at most:
-they are drawn from its numbers, by a rule that every worker knows, and shares need no more.
+However much traffic there is, an hour of an organisation costs reading a bounded number of records:
+they are drawn from its numbers, by a rule that every worker knows, which is enough for shares.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Rehearses a draft: what it would have done to the traffic that is recorded in the database.
 
-Gathers records, documents and budgets, decides everything again as recorded, then under the draft
-in its level's place. The deciding is a loop without I/O, in a thread of its own, so that whoever
-serves people meanwhile is not held up.
+It gathers records, documents and budgets, decides everything again as recorded, then with the draft
+in its level's place. The deciding is a loop without I/O in a thread of its own, so that a process
+that serves people meanwhile is not held up.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Adds outcomes up by hour and by day, from where it stopped the last time.
 
 Records of an organisation have dense numbers and become visible in their order, so a number says
-how far the adding went: each record counts exactly once, whoever adds. Pages then read sums, which
-is what keeps them quick with millions of requests.
+how far the adding went: each record counts exactly once, whichever process adds. Pages then read
+sums, which keeps them quick with millions of requests.
 """
 
 from collections.abc import Sequence

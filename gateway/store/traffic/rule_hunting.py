@@ -1,7 +1,8 @@
-"""Finds out which rules held for requests whose rows do not say it: a bounded number in a go.
+"""Finds out which rules held for requests whose rows do not say it, a bounded number per run.
 
-Rows written before this was kept, or by a process that did not make the decision, are looked at one
-after the other, the newest first: the decision is taken again from what was recorded.
+Such rows were written before this was stored, or by a process that did not make the decision. They
+are processed one after the other, the newest first: the decision is made again from what was
+recorded.
 """
 
 from typing import Final

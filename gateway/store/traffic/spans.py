@@ -1,4 +1,4 @@
-"""Spans of recorded traffic at one level of policy, added up: to compare what was with what is."""
+"""Sums recorded traffic over spans of time at one level of policy, to compare then and now."""
 
 from math import ceil
 from typing import Any, Final

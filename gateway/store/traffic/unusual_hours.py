@@ -1,6 +1,6 @@
-"""Hours that cost a team or a key unusually much: what the rollup says of them, and what was found.
+"""Hours that cost a team or a key unusually much: found from the rollup, and kept.
 
-What was found is kept with the figures it was judged by: the hours themselves are forgotten sooner.
+They are kept with the figures they were judged by: the hours themselves are forgotten sooner.
 """
 
 from collections.abc import Collection, Iterator, Sequence
