@@ -1,4 +1,4 @@
-"""How the next token is chosen for one request; checked once, then frozen."""
+"""Sampling parameters of one request: checked once, then frozen."""
 
 import math
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""The CPU rows: one thread, float32, ratios taken in one run."""
+"""The CPU benchmarks: one thread, float32, and ratios measured in one run."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The rows over HTTP: ours and vLLM's CPU server, same weights, same prompts, in turn."""
+"""Benchmarks over HTTP: our server and vLLM's CPU server, same weights, same prompts, in turn."""
 
 import asyncio
 import tempfile

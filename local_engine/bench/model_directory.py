@@ -1,6 +1,6 @@
-"""The measured model as a directory that any server loads: weights, shape, tokenizer.
+"""Writes the measured model as a directory that any server loads: weights, shape, tokenizer.
 
-The weights are random and so is every answer; the tokenizer is made up as well, but it is a real
+The weights are random, and so is every answer; the tokenizer is made up as well, but it is a real
 byte-level one, so that turning tokens into text costs what it costs elsewhere.
 """
 

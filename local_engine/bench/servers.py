@@ -1,4 +1,4 @@
-"""Servers to compare: started on loopback with one thread each, and a clock that only they move."""
+"""Starts servers to compare, on loopback with one thread each, and reads each one's CPU clock."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The CPU rows about who shares what: tiers a step, and choices a prompt."""
+"""CPU benchmarks of sharing: service tiers that share a step, and choices that share a prompt."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Streams over HTTP as a client sees them, timed by the server's own CPU clock."""
+"""Reads streams over HTTP as a client does, timed by the server's own CPU clock."""
 
 import asyncio
 from collections.abc import Callable

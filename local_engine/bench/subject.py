@@ -1,4 +1,4 @@
-"""What is measured: a 41.6 M-parameter random Qwen3, and an engine that runs it by hand."""
+"""The measured model, a random Qwen3 of 41.6 M parameters, and an engine that runs it by hand."""
 
 import time
 from collections.abc import Callable

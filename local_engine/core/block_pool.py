@@ -1,4 +1,4 @@
-"""The pool of KV blocks: who holds which block, and which free one is taken next.
+"""The pool of KV blocks: which sequences hold each block, and which free one is taken next.
 
 All blocks are made once. The free list is intrusive and doubly linked, so a block can leave it from
 the middle (a prefix hit) as cheaply as from its head (an allocation). A free block keeps its hash

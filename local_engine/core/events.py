@@ -1,4 +1,4 @@
-"""What happened to cached blocks, in order: enough to rebuild the prefix cache's state elsewhere.
+"""Events of cached blocks, in order: enough to rebuild the prefix cache's state elsewhere.
 
 Events hold hashes and block numbers only. Hashes are salted, so an event says nothing about the
 text behind it, and nothing that a member of another group could compare.

@@ -1,4 +1,4 @@
-"""What a scheduler may hand out, and how it says that there is no room."""
+"""The scheduler's limits, and the errors it raises when there is no room."""
 
 from dataclasses import dataclass
 

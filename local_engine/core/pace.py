@@ -1,7 +1,7 @@
-"""How many prompt tokens may join a step, so that nobody's next token waits long for them.
+"""Limits the prompt tokens in a step, so that sequences that decode do not wait long for them.
 
-A step costs a base, for reading the weights and for those who decode, and something for each prompt
-token. Both are learned from the steps as they are measured; until then a fixed chunk serves.
+A step has a base cost, for reading the weights and for the sequences that decode, and a cost per
+prompt token. Both are learned from measured steps; until then a fixed chunk is used.
 """
 
 # Whatever makes a step without prompts longer is somebody else's doing: a base falls at once.

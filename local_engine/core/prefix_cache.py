@@ -1,8 +1,8 @@
-"""Which blocks of a prompt are already computed: a chain of salted SHA-256 over full blocks.
+"""Finds the blocks of a prompt that are already computed, by a chain of salted SHA-256 hashes.
 
-The hash of a block covers its parent's hash and its own tokens, so equal hashes mean equal
-prefixes. The chain starts at a salt that the server derives from tenant, model and data class: two
-groups never meet, neither in content nor in timing.
+Only full blocks are hashed. The hash of a block covers its parent's hash and its own tokens, so
+equal hashes mean equal prefixes. The chain starts at a salt that the server derives from tenant,
+model and data class: two groups never meet, neither in content nor in timing.
 """
 
 import hashlib

@@ -1,10 +1,10 @@
-"""Who computes what next: one loop without phases.
+"""Schedules which tokens each step computes: one loop without phases.
 
 Every step hands out a token budget so that computed tokens catch up with known ones. Sequences that
-only need their next token come first, so nobody's answer waits for somebody's prompt; what is left
-of the budget goes to prompts, shared between tiers, no more of it than those who decode can bear
-with. A sequence is admitted when its prompt fits above the watermark; when blocks run out, the
-lowest tier's least computed sequence starts over, usually from the prefix cache.
+only need their next token come first, so no answer waits for another request's prompt; the rest of
+the budget goes to prompts, shared between tiers, but only as much as does not slow the decoding
+sequences too far. A sequence is admitted when its prompt fits above the watermark; when blocks run
+out, the lowest tier's least computed sequence starts over, usually from the prefix cache.
 """
 
 from collections import Counter

@@ -1,7 +1,8 @@
-"""Who waits to start, and whose turn it is.
+"""The queue of sequences that wait to start, and the order in which they do.
 
-A sequence counts as its own tier, and as a better one once it has waited long. In that tier it is
-passed while it does not fit, but not for ever: of those who start, too, each tier gets its weight.
+A sequence counts as its own tier, and as a better one once it has waited long. Within that tier
+others may pass it while it does not fit, but not for ever. Starts, too, are shared between the
+tiers by weight.
 """
 
 from collections import deque

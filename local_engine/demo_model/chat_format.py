@@ -1,4 +1,4 @@
-"""The demo model's conversation format: special tokens, and the template others read."""
+"""The demo model's conversation format: special tokens, and the template that others read."""
 
 from tokenizers import Tokenizer
 

@@ -1,4 +1,4 @@
-"""What a machine's own kernels can do beside products: compiled C on a CPU, Triton on a GPU."""
+"""The machine's own kernels other than products: compiled C on a CPU, Triton on a GPU."""
 
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""Products with fixed weights: packed once for the machine, or kept in fewer bits."""
+"""Products with fixed weights: packed once for the machine, or stored in fewer bits."""
 
 import importlib
 import importlib.util

@@ -1,7 +1,7 @@
-"""Compiles the C kernels at start, where a compiler is; elsewhere the torch reference serves.
+"""Compiles the C kernels at start if there is a compiler; otherwise the torch reference serves.
 
-The library lives in a private folder that is gone again once it is loaded: nothing that somebody
-else could have written is ever loaded, and no path has to be configured.
+The library lies in a private folder that is deleted once it is loaded: nothing that another user
+could have written is ever loaded, and no path has to be configured.
 """
 
 import ctypes

@@ -1,8 +1,8 @@
-"""Attention over paged keys and values: decode rows at once, prompts' chunks at once.
+"""Attention over paged keys and values: all decode rows together, all prompt chunks together.
 
-Keys lie as [block, kv_head, dim, token] and values as [block, kv_head, token, dim]. The torch
-functions are the reference and run anywhere; on a CPU in float32 compiled kernels read straight
-from the blocks, on CUDA Triton kernels do. Which one is chosen once.
+Keys are stored as [block, kv_head, dim, token] and values as [block, kv_head, token, dim]. The
+torch functions are the reference and run anywhere; on a CPU in float32 compiled kernels read
+straight from the blocks, on CUDA Triton kernels do. The choice is made once.
 """
 
 import importlib

@@ -2,7 +2,7 @@
 
 The torch functions are the reference. int8 multiplies in integers, with each token's activations
 scaled to int8 on the way; fp8 and int4 are stored small and widened for the product, which saves
-memory everywhere and time where a kernel reads the small form directly, as Triton's do on a GPU.
+memory everywhere, and time where a kernel reads the small form directly, as Triton's do on a GPU.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""How attention weighs and how far it looks: what differs between layers, in one word."""
+"""The scale and window of attention, which differ between layers."""
 
 from dataclasses import dataclass
 

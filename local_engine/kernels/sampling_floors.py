@@ -1,7 +1,7 @@
-"""What top-k, top-p and min-p leave: all scores from a floor on, equal ones together.
+"""Turns top-k, top-p and min-p into a floor: scores from it on stay, ties included.
 
 Of several tokens with the score at the edge none is better than the others, so all of them stay;
-half-precision models give equal scores often.
+half-precision models often give equal scores.
 """
 
 import torch

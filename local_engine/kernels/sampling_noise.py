@@ -1,7 +1,8 @@
-"""Noise for sampling that only a seed, a position and a token decide: the same on every machine.
+"""Sampling noise from seed, position and token alone, so it is the same on every machine.
 
-Gumbel noise added to scores and the highest taken is one draw from their softmax (Gumbel 1954, the
-"Gumbel-max trick"). The hash is Ettinger's `lowbias32`, twice, keyed with 64 bits of the request.
+Adding Gumbel noise to the scores and taking the highest is one draw from their softmax (Gumbel
+1954, the "Gumbel-max trick"). The hash is Ettinger's `lowbias32`, twice, keyed with 64 bits of the
+request.
 """
 
 import hashlib

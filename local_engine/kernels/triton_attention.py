@@ -3,9 +3,9 @@
 The heads that share a key/value head are folded into the rows of one product. Decode splits a long
 context into segments, each of which keeps its maximum, its sum and its weighted values; a second
 kernel joins them. Where numbers must not depend on the batch, a sequence is cut by its own length
-alone. A tile of tokens is gathered from several blocks; weights are powers of two.
-Products take the queries' type, for tensor cores; fp8 keys and values are widened to it.
-On the interpreter everything is float32 or float16: bfloat16 is wrong there, silently.
+alone. A tile of tokens is gathered from several blocks; weights are powers of two. Products take
+the queries' type, for tensor cores; fp8 keys and values are widened to it. On the interpreter
+everything is float32 or float16: bfloat16 is silently wrong there.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The Triton backend in one object: everything a decoder and its sampler ask of a GPU."""
+"""The Triton backend in one object: all kernels that decoder and sampler need from a GPU."""
 
 import torch
 

@@ -1,7 +1,7 @@
-"""Norms, turns and activations in Triton: RMSNorm, RMSNorm with RoPE and KV store, SiLU times gate.
+"""Norms, rotations, activations in Triton: RMSNorm, RMSNorm with RoPE and KV store, gated SiLU.
 
 The references are `F.rms_norm`, `model.rope.rotate`, `KvPool.write` and `F.silu`. Arithmetic is
-float32 whatever the tensors hold. On the interpreter everything is float32 or float16.
+float32, whatever the tensors hold. On the interpreter everything is float32 or float16.
 """
 
 from typing import Any

@@ -1,8 +1,9 @@
 """Products in Triton: with weights in fewer bits, and with the weights of many experts at once.
 
-Weights are read in their small form and widened in registers: that is where the time of small
-batches goes. int8 multiplies integers with integers, scaled per token and per output; int4 has one
-scale per group of inputs, two in a byte. References: `quantised.py`, `moe.grouped_reference`.
+Weights are read in their small form and widened in registers: reading them is what takes the time
+with small batches. int8 multiplies integers with integers, scaled per token and per output; int4
+has one scale per group of inputs, two values in a byte. References: `quantised.py`,
+`moe.grouped_reference`.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,9 @@
-"""Sampling in Triton: the likeliest token of a row after noise that only its seed decides.
+"""Sampling in Triton: adds noise decided by the seed alone, and takes a row's likeliest token.
 
 Adding Gumbel noise to scores and taking the highest is drawing from their softmax. The noise of a
 token is a hash of the row's key and the token, so a row draws the same in any batch and on any
-machine; without noise the row is greedy. What top-k, top-p and min-p leave out lies below a floor
-under the row's scores, which is searched three bits at a time: no sorting, and nothing waits.
+machine; without noise the row is greedy. Tokens that top-k, top-p and min-p exclude lie below a
+floor on the row's scores, which is searched three bits at a time: no sorting, and nothing waits.
 References: `sampling_noise.draw_reference`, `sampling_floors.floors_reference`.
 """
 

@@ -1,7 +1,7 @@
-"""One decoder for all families: what differs between them is said by the `ModelSpec`.
+"""One decoder for all model families: the `ModelSpec` says what differs between them.
 
-Parameter names are those of Hugging Face checkpoints, so that weights load by name; the same
-module is trained (whole texts, plain causal attention) and served (a flat batch of tokens from many
+Parameter names are those of Hugging Face checkpoints, so that weights load by name; the same module
+is trained (whole texts, plain causal attention) and served (a flat batch of tokens from many
 sequences, where an `Attend` knows which keys each token may see).
 """
 

@@ -1,4 +1,4 @@
-"""Why a model directory is not served."""
+"""The error that says why a model directory is refused."""
 
 _LONGEST_REASON = 400
 

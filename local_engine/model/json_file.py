@@ -1,4 +1,4 @@
-"""Decodes JSON of a model directory; what is wrong with it is one refusal that names the file."""
+"""Decodes JSON of a model directory; every fault raises one refusal that names the file."""
 
 import json
 from typing import Any, TypeVar

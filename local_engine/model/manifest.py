@@ -1,7 +1,8 @@
 """The files of a model directory: opened once, hashed, compared with the manifest, then read.
 
-What was hashed is what is used: every later read goes through the descriptor that was hashed, so a
-file exchanged in between is not looked at. Links are refused, they can be turned at any time.
+The bytes used are the bytes hashed: every later read goes through the descriptor that was hashed,
+so a file exchanged in between is not looked at. Links are refused, because they can be redirected
+at any time.
 """
 
 import base64

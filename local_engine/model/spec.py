@@ -1,4 +1,4 @@
-"""What a decoder looks like: one frozen noun for all families, checked before it is used."""
+"""The specification of a decoder: one frozen object for all families, checked before its use."""
 
 import math
 from typing import Final, TypeAlias

@@ -1,4 +1,4 @@
-"""A step as tensors: one flat row of tokens from many sequences, and where each one looks."""
+"""A step as tensors: one flat row of tokens from many sequences, and the keys each one sees."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -1,8 +1,8 @@
 """Chooses the tokens of a step from its scores, on the device where it can.
 
-Where everybody's choice is of that kind nothing waits: the tokens stay on the device, the next step
-reads them there, and their numbers arrive while it is computed. Where somebody looks closer (a
-grammar, allowed tokens, drafts, scores of a prompt) rows are chosen one by one, as `sampler` says.
+If every row can be chosen on the device, nothing waits: the tokens stay there, the next step reads
+them there, and their numbers arrive while it is computed. If some request needs more (a grammar,
+allowed tokens, drafts, scores of a prompt), rows are chosen one by one, as `sampler` says.
 """
 
 import math

@@ -1,7 +1,8 @@
 """Draws tokens for many rows at once, where scores and noise alone decide.
 
 On a GPU that is nearly every request: temperature, top-k, top-p and min-p become a floor under the
-scores and noise over them. On a CPU rows are cut one by one, and only whole ones are drawn here.
+scores and noise over them. On a CPU rows with such a cut are handled one by one, and only uncut
+ones are drawn here.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""How a decoder's products are computed on a device: chosen once, the same on every rank."""
+"""Joins a decoder's products and gives each a kernel: chosen once, the same on every rank."""
 
 import torch
 

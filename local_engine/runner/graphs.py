@@ -1,7 +1,7 @@
-"""Decode steps of fixed sizes, recorded once and played again: one launch instead of hundreds.
+"""Decode steps of fixed sizes, recorded once and replayed: one launch instead of hundreds.
 
-A recording reads its inputs from buffers that never move; rows that nobody asked for are padded and
-write into block 0, which belongs to nobody. Steps with prompts in them are computed as ever.
+A recording reads its inputs from buffers that never move; unused rows are padding and write into
+block 0, which belongs to no sequence. Steps that contain prompts are computed without recordings.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Where keys and values live: one pool of blocks per layer, and its copy space on the host."""
+"""Storage of keys and values: one pool of blocks per layer, and its copy space on the host."""
 
 import torch
 

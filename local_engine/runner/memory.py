@@ -1,4 +1,4 @@
-"""How many blocks fit: weights, bytes per token, and what is left for keys and values."""
+"""Computes how many blocks fit: weights, bytes per token, what is left for keys and values."""
 
 import msgspec
 import torch

@@ -1,7 +1,8 @@
 """Runs steps on one device: one forward pass for all items, then one choice per sampled item.
 
-A step is launched and collected. A GPU works on its own between the two, and the step after may be
-launched before: its tokens are read where they were chosen.
+A step is launched and later collected. A GPU works on its own between the two, and the next step
+may be launched before this one is collected: its tokens are read on the device, where they were
+chosen.
 """
 
 import math

@@ -1,7 +1,8 @@
-"""How full a worker's device is: its memory in all and what is free of it, looked at now and then.
+"""Measures how full a worker's device is, from time to time: its total memory and what is free.
 
-On a GPU that is what the driver says, whoever fills it. On a CPU it is what this process may hold
-(the limit of its container, else the machine's memory) and what it does not hold yet of that.
+On a GPU the driver says it, whichever process uses the memory. On a CPU the total is what this
+process may use (the limit of its container, else the machine's memory), and free is what it does
+not use yet of that.
 """
 
 import os

@@ -1,9 +1,9 @@
-"""Where steps are computed: at once, or beside the planning of the next one.
+"""Computes a step at once, or in the background while the next one is planned.
 
 A GPU takes launched steps from its own queue. On a CPU a thread takes one step after another, so
-whatever a step writes is there for the next one. The tokens of a step that is still computed are
-placeholders in the plan of the next; the runner fills them in. With or without planning ahead the
-same tokens come out.
+whatever a step writes is there for the next one. The tokens of a step that is still running are
+placeholders in the plan of the next; the runner fills them in. The tokens are the same with and
+without planning ahead.
 """
 
 from collections.abc import Callable

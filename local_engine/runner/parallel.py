@@ -1,8 +1,8 @@
-"""Tensor parallel: every rank holds some heads and some of each feed-forward part.
+"""Tensor parallelism: every rank holds some heads and a share of each feed-forward part.
 
 Rank 0 plans, samples and tells the others what to compute; they run the same forward pass on their
-share and add up with it after each attention and each feed-forward part. Messages are msgpack in a
-byte tensor, nothing is pickled. gloo on CPUs, nccl on GPUs.
+share, and all sum their results after each attention and each feed-forward part. Messages are
+msgpack in a byte tensor, nothing is pickled. gloo on CPUs, nccl on GPUs.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,8 @@
-"""What requests ask about single tokens, for many rows at once.
+"""Applies requests' penalties and biases to scores of many rows at once, and reports likelihoods.
 
 Before the choice: penalties, biases, bad words, and ends that would come too early. After it: how
-likely the model itself found what was chosen, and what else. `sampler` says the same for one row.
+likely the model itself found the chosen token, and which others it found likely. `sampler` does the
+same for one row.
 """
 
 from collections.abc import Callable, Iterator

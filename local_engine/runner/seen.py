@@ -1,6 +1,6 @@
-"""What a sequence has read and written, as far as its penalties and bad words ask.
+"""Counts the tokens that a sequence has read and written, for its penalties and bad words.
 
-Counted as it comes: a step costs no more after a long text than after a short one.
+Counting goes along with the tokens: a step costs no more after a long text than after a short one.
 """
 
 from collections.abc import Sequence as Tokens

@@ -1,8 +1,8 @@
 """Guesses the next tokens, so that one step can check several of them.
 
-A guess is never trusted: the runner chooses each token from the true distribution and a draft only
-stands if it is the token that was chosen. What a drafter says therefore changes speed and nothing
-else, and its own keys and values never leave the sequence's own blocks.
+A guess is never trusted: the runner chooses each token from the true distribution, and a draft only
+stands if it is the token that was chosen. So a drafter changes speed and nothing else, and its own
+keys and values never leave the sequence's own blocks.
 """
 
 from collections.abc import Sequence as Many

@@ -1,4 +1,4 @@
-"""Sequences' blocks as rows of numbers, kept between steps: only what grew is written again."""
+"""Block tables of sequences, kept between steps as rows of numbers: only growth is written."""
 
 from collections.abc import Sequence as Many
 

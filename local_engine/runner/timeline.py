@@ -1,7 +1,7 @@
-"""What a runner asks of a device beside arithmetic: how long a step took, and what it chose.
+"""What a runner needs of a device besides arithmetic: step times, and the chosen tokens.
 
-A CPU has done what it was asked when the call returns. A GPU works on by itself: marks are of its
-own clock, and tokens arrive later. A test can stand in for one.
+A CPU has finished when the call returns. A GPU works on by itself: time marks are of its own clock,
+and tokens arrive later. A test can replace it with its own.
 """
 
 from collections.abc import Callable

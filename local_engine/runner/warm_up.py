@@ -1,4 +1,4 @@
-"""The first steps of a worker: they compile, allocate, and tell the scheduler what a step takes."""
+"""Runs a worker's first steps: they compile, allocate, and teach the scheduler step times."""
 
 from local_engine.core.scheduler import Scheduler
 from local_engine.core.sequence import Sequence

@@ -1,8 +1,8 @@
-"""What is in the prefix cache, for whoever chooses among engines: short salted hashes, in order.
+"""The contents of the prefix cache for a balancer of engines: short salted hashes, in order.
 
-A piece of news is an operation and the first bytes of a block's hash. Hashes are chained from a
-salt that only the worker can derive: nobody learns from them what a block holds, nor whether two
-groups hold the same. A reader that fell behind, or met another worker, gets all there is.
+Each entry is an operation and the first bytes of a block's hash. Hashes are chained from a salt
+that only the worker can derive: nobody learns from them what a block holds, nor whether two groups
+hold the same. A reader that fell behind, or meets a new worker, gets everything.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The engine's clock: the engine stands alone and cannot borrow the gateway's."""
+"""The engine's clock: the engine stands alone and cannot import the gateway's."""
 
 import time
 

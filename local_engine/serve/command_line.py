@@ -1,4 +1,4 @@
-"""What `serve` and `verify` may be told, and what that means."""
+"""Options of `serve` and `verify`: reads them from the command line and checks them."""
 
 import argparse
 import ipaddress

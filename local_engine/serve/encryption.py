@@ -1,4 +1,4 @@
-"""TLS of the engine's listener: a certificate from files, and newer ones without a restart.
+"""TLS of the engine's listener: a certificate from files, renewed without a restart.
 
 How a connection lives below TLS is in `connections.tls`.
 """

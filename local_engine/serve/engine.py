@@ -1,7 +1,7 @@
-"""The engine as the event loop sees it: tokens in, outputs out, cancelled by leaving.
+"""The engine as the event loop sees it: tokens in, outputs out; leaving the stream cancels.
 
 The computing happens in a worker process at the other end of a socket. If it dies, everything in
-flight fails with a typed error and nobody is ready until a new one has loaded.
+flight fails with a typed error and the engine is not ready until a new worker has loaded.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""One sequence on its way: on whose behalf, what went in, and what came out so far."""
+"""One sequence in progress: on whose behalf, what went in, and what came out so far."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""The socket to the worker: who waits for what, and whether the worker still lives."""
+"""The socket to the worker: which calls wait for which answers, and whether the worker lives."""
 
 import asyncio
 import contextlib

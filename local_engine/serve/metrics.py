@@ -1,4 +1,4 @@
-"""What the engine process counts, in Prometheus text form."""
+"""The engine process's counters, in Prometheus text form."""
 
 from collections.abc import Callable, Mapping
 

@@ -1,4 +1,4 @@
-"""What the command line decides about an engine, and the part of it that the worker is told."""
+"""An engine's options from the command line, and the part of them that the worker gets."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The engine process: binds, loads the model while already alive, serves until SIGTERM."""
+"""The engine process: binds, answers while it loads the model, serves until SIGTERM."""
 
 import asyncio
 import contextlib

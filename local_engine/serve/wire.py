@@ -1,7 +1,7 @@
-"""What the HTTP side and the worker say to each other: msgpack frames over a socket pair.
+"""Messages between the HTTP side and the worker: msgpack frames over a socket pair.
 
 Every message is a typed struct that is checked when it is decoded; nothing is ever unpickled. The
-socket is inherited and has no name, so nobody else can speak on it.
+socket is inherited and has no name, so no other process can use it.
 """
 
 import socket

@@ -1,4 +1,4 @@
-"""Text from tokens as they come: incomplete characters and possible stop strings are held back."""
+"""Turns tokens into text as they come: holds back partial characters and possible stops."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

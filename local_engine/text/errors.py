@@ -1,4 +1,4 @@
-"""Why a prompt is not accepted."""
+"""The error that says why a prompt is refused."""
 
 
 class PromptRefused(ValueError):

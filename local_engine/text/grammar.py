@@ -1,7 +1,7 @@
 """Grammars that an output must follow: JSON, JSON schemas, regular expressions, choices, Lark.
 
 llguidance does the parsing. It is lazy, so a grammar costs nothing up front, but a hostile one can
-still be expensive: size and depth are bounded here, the parser's own limits bound the rest.
+still be expensive: size and depth are bounded here, and the parser's own limits bound the rest.
 """
 
 import json

@@ -1,8 +1,8 @@
 """Splits what a model writes into reasoning, content and tool calls, as it comes.
 
-One state machine for all formats. Reasoning and content flow on at once; only what may be the start
-of a tag, and what stands inside a tool call, is held back. However the text is cut into pieces, the
-joined parts are the same.
+One state machine for all formats. Reasoning and content are passed on at once; only a possible
+start of a tag, and the inside of a tool call, are held back. However the text is cut into pieces,
+the joined parts are the same.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""The sandbox that chat templates run in: nothing to reach out with, and an end to what they do.
+"""The sandbox that chat templates run in: no access to anything outside, and bounded work.
 
-Jinja bounds neither time nor size. Here every turn of a loop, call, filter and joined text looks
-whether the rendering has had its time, and whatever makes a long text of short ones is measured
-before it does.
+Jinja bounds neither time nor size. Here every turn of a loop, call, filter and concatenation checks
+whether the rendering has used up its time, and any operation that makes a long text of short ones
+is measured before it runs.
 """
 
 import functools

@@ -1,7 +1,7 @@
-"""How much the values of a chat template come to when somebody goes through all that is in them.
+"""Computes how large the values of a chat template are when everything in them is visited.
 
-A list that holds another one twice, which holds a third one twice, and so on, is small, and has no
-end when it is written, compared or looked up. No such value is let come about.
+A list that holds another one twice, which holds a third one twice, and so on, is small, but it has
+no end when it is written, compared or looked up. Such values are refused before they are made.
 """
 
 from collections.abc import ItemsView, KeysView, ValuesView

@@ -1,8 +1,9 @@
 """What a model may write before a grammar begins: its reasoning, and one way to end it.
 
-Reasoning ends with a token of its own. Who reads the answer looks for its text, which other tokens
-could spell, too; an answer behind those would follow no grammar, so they are not allowed. Nor is an
-end of the whole answer, which would look finished and have nothing of what was asked for.
+Reasoning ends with a token of its own. Readers of the answer look for its text, which other tokens
+could spell, too; an answer behind those would follow no grammar, so they are not allowed. An end of
+the whole answer is not allowed either: it would look finished and have nothing of what was asked
+for.
 """
 
 from collections.abc import Callable

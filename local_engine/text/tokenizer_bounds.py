@@ -1,7 +1,7 @@
-"""What a tokenizer's rules may make of a text: checked before a text is given to them.
+"""Bounds what a tokenizer's rules may make of a text, before the text is given to them.
 
-They are carried out by native code that nobody can stop: a few rules that each double a text have
-no end, and a panic in it is no `Exception`.
+The rules run in native code that cannot be interrupted: a few rules that each double a text have no
+end, and a panic in it is no `Exception`.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What the rows share: the device, the sizes, the ceilings, and one engine at a time in memory."""
+"""What the GPU benchmarks share: device, sizes, ceilings, and one engine at a time in memory."""
 
 import gc
 import sys

@@ -1,4 +1,4 @@
-"""What the machine can do at most, measured in the run, and the floors that follow from it.
+"""Measures the most the machine can do, in the same run, and derives lower bounds on times.
 
 A decode step reads every weight once (of the input embedding only single rows) and all keys and
 values; a prompt multiplies every weight of its layers with every token, and attends causally.

@@ -1,4 +1,4 @@
-"""The engine on a device against the engine on the host, and against itself in other ways.
+"""Checks the engine on a device against the engine on the host, and against its other modes.
 
 Scores are compared in one step that decodes and reads prompts at once; tokens must be equal in
 float32, whichever way a step is computed: recorded or not, planned ahead or not, from the prefix

@@ -1,7 +1,8 @@
-"""Every kernel of a device against float64 on the host: fresh inputs, poisoned outputs.
+"""Checks every kernel of a device against float64 on the host: fresh inputs, poisoned outputs.
 
-Kernels are asked for as the engine asks for them, so whatever serves there is what is checked. All
-uninitialised memory is NaN while it runs, and so is every place of a pool that nobody wrote.
+Kernels are requested as the engine requests them, so the check covers whichever kernel serves
+there. Meanwhile all uninitialised memory is NaN, and so is every place of a pool that was never
+written.
 """
 
 import math

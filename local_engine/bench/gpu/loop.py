@@ -1,6 +1,6 @@
-"""The engine as its worker runs it, without process and socket: plan, compute, conclude.
+"""Runs the engine's loop as its worker does, without process or socket: plan, compute, conclude.
 
-Everything the GPU rows know of scheduler and runner is said here.
+Everything the GPU benchmarks know of scheduler and runner is here.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""The models of the GPU rows: two public shapes with random weights, made where they are used."""
+"""The models of the GPU benchmarks: two public shapes with random weights, made on the device."""
 
 from dataclasses import dataclass, replace
 

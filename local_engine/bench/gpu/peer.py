@@ -1,7 +1,8 @@
 """transformers' continuous batching on the same weights and requests, with torch's flash kernel.
 
-Without the flash-attn package it masks one product over everybody's keys: no peer at all. So it is
-lent the flash kernel that torch itself carries, over the keys and values that it gathers.
+Without the flash-attn package transformers masks one product over the keys of all requests, which
+makes no fair comparison. So it is given the flash kernel that torch itself carries, over the keys
+and values that it gathers.
 """
 
 import importlib

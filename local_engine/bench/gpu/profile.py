@@ -1,6 +1,6 @@
-"""Where a step's time goes: kernels by the time they take, and how long the device waits.
+"""Profiles a step: kernels by the time they take, and how long the device waits.
 
-Not among the rows that are run without being asked for: a profiler takes time itself.
+It runs only when asked for, because a profiler itself takes time.
 """
 
 import time

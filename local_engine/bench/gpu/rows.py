@@ -1,4 +1,4 @@
-"""The rows: what is run, what floor or peer it is held against, and how near it has to come."""
+"""The GPU benchmarks: what each runs, its floor or peer, and the ratio it has to reach."""
 
 from collections.abc import Iterator
 

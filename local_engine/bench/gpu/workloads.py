@@ -1,4 +1,4 @@
-"""Rows that are whole workloads: nano-vllm's, shared prefixes, and a peer on the same requests."""
+"""GPU benchmarks of whole workloads: nano-vllm's, shared prefixes, and a peer on the same."""
 
 import random
 from collections.abc import Iterator

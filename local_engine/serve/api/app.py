@@ -1,4 +1,4 @@
-"""The engine's ASGI application: routes, access, readiness, and the edge where errors end."""
+"""The engine's ASGI application: routes, access, readiness, and the place where errors end."""
 
 import asyncio
 import functools

@@ -1,6 +1,6 @@
-"""`/cache/events` and `/cache/chain`: what a pool wants to know of this engine's prefix cache.
+"""`/cache/events` and `/cache/chain`: what a pool needs to know of this engine's prefix cache.
 
-Both speak msgpack in their answers: hashes are bytes. Neither says anything of a text.
+Both answer in msgpack, because hashes are bytes. Neither says anything about a text.
 """
 
 import msgspec

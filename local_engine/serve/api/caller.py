@@ -1,7 +1,8 @@
-"""On whose behalf a request comes: headers that the gateway sets, and nobody else can reach us.
+"""Reads on whose behalf a request comes, from headers that the gateway sets.
 
-They decide which cached prefixes a request may meet and who goes first. A request without a tenant
-meets none but its own, unless the engine was started for one tenant only; its tier is standard.
+Nobody but the gateway can reach the engine. The headers decide which cached prefixes a request may
+share and which request goes first. A request without a tenant shares no prefixes but its own,
+unless the engine was started for one tenant only; its tier is standard.
 """
 
 from local_engine.core.tiers import Tier

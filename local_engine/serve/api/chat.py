@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions`: one request from its body to its last byte."""
+"""`POST /v1/chat/completions`: handles one request from its body to its last byte."""
 
 import uuid
 from contextlib import AsyncExitStack, aclosing

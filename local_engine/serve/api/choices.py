@@ -1,4 +1,4 @@
-"""Several generations of one request as one stream of outputs, in the order they come."""
+"""Merges several generations of one request into one stream of outputs, in order of arrival."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable

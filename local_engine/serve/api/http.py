@@ -1,4 +1,4 @@
-"""The little HTTP the engine needs, on plain ASGI: read a body, send JSON, notice a hang-up."""
+"""The little HTTP the engine needs, on plain ASGI: read a body, send JSON, see a hang-up."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping

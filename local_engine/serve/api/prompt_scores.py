@@ -1,4 +1,4 @@
-"""How likely a model found each token of a prompt, in vLLM's words."""
+"""Prompt log-probabilities in vLLM's format: how likely the model found each prompt token."""
 
 from collections.abc import Sequence as Many
 from typing import Any

@@ -1,4 +1,4 @@
-"""Prompts as they may be written: one or several, as text or as token ids."""
+"""Reads the accepted forms of prompts: one or several, as text or as token ids."""
 
 import asyncio
 from functools import partial

@@ -1,7 +1,7 @@
-"""How many requests wait for a body or a model at once, and how much of long bodies they hold.
+"""Limits how many requests wait for a body or a model at once, and the memory of long bodies.
 
-A request keeps its body, and what was read of it, until it is answered. Short bodies are not
-counted: as many requests as may wait at once have room for them in any case.
+A request keeps its body, and what was parsed of it, until it is answered. Short bodies are not
+counted: there is room for them in any case, for as many requests as may wait at once.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The sampling fields that chat and plain completions share, and how they become parameters."""
+"""Reads the sampling fields that chat and plain completions share, as sampling parameters."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""`/v1/embeddings`, `/tokenize` and `/detokenize`: what needs no sampling."""
+"""`/v1/embeddings`, `/tokenize` and `/detokenize`: the endpoints that need no sampling."""
 
 import base64
 import struct

@@ -1,4 +1,4 @@
-"""Whose requests may meet what others left: cached prefixes and compiled grammars."""
+"""Decides which requests may share cached prefixes and compiled grammars of others."""
 
 import hmac
 import secrets

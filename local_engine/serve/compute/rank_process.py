@@ -1,7 +1,7 @@
-"""A rank beyond the first as a process: load, keep a share, compute what rank 0 announces.
+"""Runs a rank beyond the first as a process: loads, keeps a share, computes as rank 0 says.
 
 Started by `ranks` as `python -m local_engine.serve.compute.rank_process RANK STORE` with the
-worker's options as one JSON line on standard input; where that input ends, so does the rank.
+worker's options as one JSON line on standard input; when that input ends, the rank ends too.
 """
 
 import os

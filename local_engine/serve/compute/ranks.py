@@ -1,7 +1,7 @@
-"""The processes of a model that is shared: rank 0 is the worker itself, it starts the others.
+"""The processes of a model that is split: rank 0 is the worker itself and starts the others.
 
 They meet over a file that only this user can open, speak over the loopback interface, and none
-outlives another: a rank that is lost ends the worker, whose supervisor starts them all anew.
+outlives another: a lost rank ends the worker, whose supervisor starts all of them anew.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What a worker's options mean for a model's tensors: the same on every rank that loads it."""
+"""Turns a worker's options into types, quantisation and memory: the same on every rank."""
 
 import msgspec
 import torch

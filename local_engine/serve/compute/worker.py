@@ -1,8 +1,8 @@
 """The process that computes: messages in, one step after another, updates out.
 
-One loop, no locks: read what was asked for, plan a step, compute it, say what it added. With
-overlap the next step is planned while this one is computed. An abort is read between two steps, so
-its blocks are back in the pool before the next one is planned.
+One loop, no locks: read the requests, plan a step, compute it, report what it added. With overlap
+the next step is planned while this one is computed. An abort is read between two steps, so its
+blocks are back in the pool before the next one is planned.
 """
 
 import select

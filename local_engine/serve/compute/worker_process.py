@@ -1,4 +1,4 @@
-"""The worker as a process: load, say what was loaded, then serve the inherited socket.
+"""Runs the worker as a process: loads, reports what was loaded, then serves the inherited socket.
 
 Started by `serve.supervisor` as `python -m local_engine.serve.compute.worker_process FD` with its
 options as one JSON line on standard input.

@@ -1,8 +1,8 @@
-"""How many connections there are at once, and who makes room for a newcomer.
+"""Limits the number of connections, and chooses which one is closed for a new one.
 
-Whoever only opens connections has not said who he is. When there are too many, one that asks for
-nothing is ended: first the oldest that has not sent a head yet, then the one that rests for longest
-between two requests. A request that is being served is never ended for it.
+Opening a connection does not tell who the caller is. When there are too many, one without a request
+is closed: first the oldest that has not sent a head yet, then the one that has been idle longest
+between two requests. A request that is being served is never ended for a newcomer.
 """
 
 import asyncio

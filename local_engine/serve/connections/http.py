@@ -1,9 +1,10 @@
-"""uvicorn's HTTP protocol with bounds on how long everything may take that a caller does.
+"""uvicorn's HTTP protocol with time limits on everything that a caller does.
 
-uvicorn waits for a head, for a body and for an answer to be taken as long as it takes, and keeps
-any number of bytes meanwhile. Here a head has its time from a connection's first byte (or from its
-own, on one that was used before), a body from the end of its head, an answer from when it was
-written; a connection that rests has its time, too. Nobody has to know a key to be bounded.
+uvicorn waits without limit for a head, for a body and for an answer to be taken, and keeps any
+number of bytes meanwhile. Here each has a time limit: a head from a connection's first byte (or
+from its own, on a connection that was used before), a body from the end of its head, an answer from
+when it was written; an idle connection has one, too. The limits hold for callers without a key as
+well.
 """
 
 import asyncio

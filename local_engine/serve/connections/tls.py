@@ -1,8 +1,8 @@
 """A connection below TLS, so that it is counted and bounded from its first byte on.
 
-The event loop shows a connection to its protocol only once hands were shaken, and says that an
-answer was taken when it was merely encrypted. `BelowTls` stands between the socket and the loop's
-TLS: it is in the crowd until the protocol is, and hands on what the socket says of unsent bytes.
+The event loop shows a connection to its protocol only after the handshake, and reports an answer as
+taken when it was merely encrypted. `BelowTls` stands between the socket and the loop's TLS: it is
+in the crowd until the protocol is, and passes on what the socket says of unsent bytes.
 """
 
 import asyncio
