@@ -1,4 +1,4 @@
-"""Where Alembic runs our migrations: in the transaction that `gateway.store.migrate` opened."""
+"""Runs migrations for Alembic in the transaction that `gateway.store.migrate` opened."""
 
 from alembic import context
 

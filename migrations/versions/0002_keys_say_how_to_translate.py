@@ -1,4 +1,4 @@
-"""Keys say what happens to a part of a request that a target's dialect has no word for."""
+"""Keys say what happens to a part of a request that a target's dialect cannot express."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""How often accounts may ask, and how much at once."""
+"""Rate limits: how often accounts may send requests, and how many at once."""
 
 import sqlalchemy as sa
 from alembic import op

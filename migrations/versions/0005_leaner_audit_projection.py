@@ -1,4 +1,4 @@
-"""The projection of the audit log without what the segments hold; it is rebuilt from them."""
+"""The audit log's projection without what the segments hold; it is rebuilt from them."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Legal holds, and reveals of content with two people."""
+"""Legal holds, and reveals of content that take two people."""
 
 import sqlalchemy as sa
 from alembic import op

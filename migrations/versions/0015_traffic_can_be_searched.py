@@ -1,6 +1,6 @@
-"""Columns and indexes for lists of requests and deeds, and views that people keep of them.
+"""Columns and indexes for lists of requests and deeds, and views that people save.
 
-What was projected before is found by what was searchable then: the new columns are empty there,
+Rows projected earlier are found by what was searchable then: the new columns are empty there,
 because numbering the log anew would contradict what was signed.
 """
 

@@ -1,4 +1,4 @@
-"""Outcomes added up by hour and by day, so that pages do not read them one by one."""
+"""Outcomes summed by hour and by day, so that pages do not read them one by one."""
 
 import sqlalchemy as sa
 from alembic import op

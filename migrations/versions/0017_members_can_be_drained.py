@@ -1,4 +1,4 @@
-"""Which members of pools get nothing new, since when, and who ordered it."""
+"""Drained pool members: which get no new requests, since when, and who ordered it."""
 
 import sqlalchemy as sa
 from alembic import op

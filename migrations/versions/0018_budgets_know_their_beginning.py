@@ -1,4 +1,4 @@
-"""Budgets know when they were set, so that what was spent before is not held against them."""
+"""Budgets know when they were set, so that what was spent before does not count."""
 
 import sqlalchemy as sa
 from alembic import op

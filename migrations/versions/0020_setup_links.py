@@ -1,4 +1,4 @@
-"""One-time links that make the first person: their digests."""
+"""Digests of the one-time links that create the first person."""
 
 import sqlalchemy as sa
 from alembic import op

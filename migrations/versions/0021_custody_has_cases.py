@@ -1,4 +1,4 @@
-"""Reveals can be declined or ended early; erasures are cases with a clock; packs have rows."""
+"""Reveals can be declined or ended early; erasures are cases with a deadline; packs have rows."""
 
 import sqlalchemy as sa
 from alembic import op

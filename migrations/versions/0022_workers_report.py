@@ -1,4 +1,4 @@
-"""What each worker last said of itself; and at which revision a key was revoked."""
+"""What each worker last reported, and at which revision a key was revoked."""
 
 import sqlalchemy as sa
 from alembic import op

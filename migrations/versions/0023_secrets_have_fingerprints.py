@@ -1,4 +1,4 @@
-"""Sealed secrets can be told apart: a short mark under the master key beside each."""
+"""Fingerprints that tell sealed secrets apart: a short mark under the master key beside each."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Workspaces become teams: an owner, members, an end, and what new keys in them get."""
+"""Workspaces become teams: an owner, members, an end, and limits for new keys in them."""
 
 import sqlalchemy as sa
 from alembic import op

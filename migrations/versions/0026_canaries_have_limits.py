@@ -1,4 +1,4 @@
-"""A version may have limits of its own as a canary; what all workers saw of it is kept."""
+"""A version may have canary limits of its own; what all workers saw of it is stored."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Connection tests: ordered in the control plane, taken by a worker, told step by step."""
+"""Connection tests: ordered in the control plane, run by a worker, reported step by step."""
 
 import sqlalchemy as sa
 from alembic import op

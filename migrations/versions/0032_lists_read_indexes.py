@@ -1,7 +1,8 @@
-"""Lists are read from indexes alone: by time with all that is searched, and so the rarer rows.
+"""Covering indexes for lists: by time with all searchable fields, and likewise for rarer rows.
 
 Rows hold whole records, so reading thousands of them for one page took seconds. An index entry has
-room for some 2,700 bytes on PostgreSQL: of texts that are longer together it gets the beginnings.
+room for some 2,700 bytes on PostgreSQL: texts that together are longer are indexed by their
+beginnings.
 """
 
 import sqlalchemy as sa

@@ -1,4 +1,4 @@
-"""Versions of policies can be left to a time at which they act."""
+"""Policy versions can be scheduled to take effect at a time."""
 
 import sqlalchemy as sa
 from alembic import op

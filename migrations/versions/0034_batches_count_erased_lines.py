@@ -1,4 +1,4 @@
-"""How many lines of a batch were destroyed because of whom they named."""
+"""How many lines of a batch were erased because of the person they named."""
 
 import sqlalchemy as sa
 from alembic import op

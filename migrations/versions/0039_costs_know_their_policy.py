@@ -1,6 +1,6 @@
-"""What was spent can be grouped by the policy that decided: records and sums know its digest.
+"""Costs can be grouped by the policy that decided: records and sums hold its digest.
 
-Those that are there have none; the days that were added up are kept as they are.
+Existing records have none; days that were already summed stay as they are.
 """
 
 import sqlalchemy as sa

@@ -1,4 +1,4 @@
-"""Price files in the database, and which of them was put in force when and by whom."""
+"""Price files in the database, and which of them was put in force, when and by whom."""
 
 import sqlalchemy as sa
 from alembic import op

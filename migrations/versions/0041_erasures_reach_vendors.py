@@ -1,4 +1,4 @@
-"""What vendors hold of erased lines, until they have deleted it."""
+"""Copies of erased lines that vendors hold, until they have deleted them."""
 
 import sqlalchemy as sa
 from alembic import op

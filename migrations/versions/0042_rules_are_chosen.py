@@ -1,4 +1,4 @@
-"""By which rules organisations say they are bound, and who said so when."""
+"""The sets of rules that organisations say they are bound by, and who said so when."""
 
 import sqlalchemy as sa
 from alembic import op

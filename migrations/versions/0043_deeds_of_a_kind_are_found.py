@@ -1,4 +1,4 @@
-"""Deeds of one kind are found by an index: every page asks for the newest check of its log."""
+"""An index of deeds by kind: every page asks for the newest check of its log."""
 
 import sqlalchemy as sa
 from alembic import op

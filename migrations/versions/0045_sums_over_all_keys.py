@@ -1,4 +1,4 @@
-"""Sums of hours and days over all keys, beside those of each: most pages need no more."""
+"""Sums of hours and days over all keys, beside those of each key: most pages need no more."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Weekly reports of reveals: which were made, and which an operator's web hook took."""
+"""Weekly reports of reveals: which were made, and which an operator's web hook accepted."""
 
 import sqlalchemy as sa
 from alembic import op

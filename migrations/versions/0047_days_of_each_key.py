@@ -1,4 +1,4 @@
-"""Sums of each key's days, whoever served it: what is asked of thousands of keys reads no more."""
+"""Daily sums of each key, whoever served it: queries on thousands of keys read only these."""
 
 import sqlalchemy as sa
 from alembic import op

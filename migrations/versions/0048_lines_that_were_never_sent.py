@@ -1,4 +1,4 @@
-"""Lines that were erased before a byte of them went to a vendor: nobody is charged for these."""
+"""Lines erased before any byte of them went to a vendor: nobody is charged for these."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Erasures that one person asks for and another agrees to; keys that may do more by two people."""
+"""Two-person erasures and key scopes: one person asks or widens, another agrees."""
 
 import sqlalchemy as sa
 from alembic import op

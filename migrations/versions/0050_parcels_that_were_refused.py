@@ -1,4 +1,4 @@
-"""Lines that were erased while their parcel was refused: nobody is charged for these either."""
+"""Lines erased while their vendor refused the parcel: nobody is charged for these either."""
 
 import sqlalchemy as sa
 from alembic import op

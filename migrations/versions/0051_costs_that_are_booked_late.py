@@ -1,4 +1,4 @@
-"""Costs of requests whose reservation is gone, booked once: which requests that were."""
+"""Which requests had their cost booked after their reservation was gone: each is booked once."""
 
 import sqlalchemy as sa
 from alembic import op

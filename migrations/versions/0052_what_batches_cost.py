@@ -1,7 +1,7 @@
-"""Which batch a record is of, and sums of what each batch cost: a page need not read its records.
+"""The batch of each record, and cost sums per batch, so that pages need not read its records.
 
-Records from before have no batch in their rows. Batches from before are told from the others: what
-they cost is looked for in the records of their keys, as far as those are looked at.
+Older records have no batch in their rows. Older batches are marked: their cost is looked for in the
+records of their keys, as far as those are searched.
 """
 
 import sqlalchemy as sa

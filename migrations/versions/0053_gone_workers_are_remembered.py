@@ -1,7 +1,7 @@
 """Workers that never came back: what they left open, and whether somebody retired their names.
 
-Retiring a name puts its place in the projection behind every segment. Going down leaves it there:
-the version before takes such a worker for one whose segments are missing, and refuses its start.
+Retiring a name puts its place in the projection behind every segment. A downgrade leaves it there:
+the previous version takes such a worker for one whose segments are missing, and refuses its start.
 """
 
 import sqlalchemy as sa

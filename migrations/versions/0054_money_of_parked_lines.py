@@ -1,6 +1,6 @@
 """What parked lines hold of leases, so that a crash of their worker does not take it.
 
-Lines that were parked before are not in it: a crash counts theirs as spent once more.
+Lines that were parked earlier are not included: a crash counts what they hold as spent once more.
 """
 
 import sqlalchemy as sa

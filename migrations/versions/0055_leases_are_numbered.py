@@ -1,4 +1,4 @@
-"""Who leads a parcel, or delivers to a sink, has a number: an older one writes nothing any more."""
+"""Leases of parcels and sinks are numbered: a holder with an older number writes nothing."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,6 +1,6 @@
-"""Names of gone workers that one person asks to retire and another agrees to; who is ending them.
+"""Two-person retirements of gone workers' names: who asks, who agrees, and who carries it out.
 
-Going down forgets who asked and who agreed; the audit log has both.
+A downgrade forgets who asked and who agreed; the audit log has both.
 """
 
 import sqlalchemy as sa

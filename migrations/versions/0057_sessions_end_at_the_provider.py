@@ -1,4 +1,4 @@
-"""A session knows what its OpenID provider calls it; what the provider ended is remembered."""
+"""Sessions store the OpenID provider's id for them; the provider's sign-outs are remembered."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,6 +1,6 @@
 """What each attempt at an erasure found before it destroyed it.
 
-Going down forgets this: an erasure that crashed certifies then only what it finds again.
+A downgrade forgets this: an erasure that crashed then certifies only what it finds again.
 """
 
 import sqlalchemy as sa

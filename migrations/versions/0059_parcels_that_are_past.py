@@ -1,6 +1,6 @@
-"""Parcels that were let go of: their senders may hear of the vendor's answer only afterwards.
+"""Parcels that were finished and dropped: their senders may hear from the vendor only later.
 
-Going down forgets them: such a sender takes what was collected for a second batch.
+A downgrade forgets them: such a sender takes what was collected for a second batch.
 """
 
 import sqlalchemy as sa

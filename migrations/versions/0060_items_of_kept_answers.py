@@ -1,7 +1,7 @@
-"""In which kept answers an item stands, so that a request may name it in its place.
+"""The kept answers in which an item occurs, so that a request may refer to it by its id.
 
-Going down forgets this: what only names an item is then refused. Answers that were kept before
-have no rows here; their items cannot be named.
+A downgrade forgets this: requests that only name an item are then refused. Answers that were kept
+earlier have no rows here; their items cannot be named.
 """
 
 import sqlalchemy as sa

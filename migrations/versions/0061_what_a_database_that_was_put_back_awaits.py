@@ -1,6 +1,6 @@
-"""What a database that was put back awaits from the logs of its workers.
+"""What a restored database still waits for from the logs of its workers.
 
-Going down forgets it: records that were still to come are then numbered anew, and the log is no
+A downgrade forgets it: records that were still to come are then numbered anew, and the log is no
 longer the one that was signed.
 """
 

@@ -1,6 +1,6 @@
-"""Deeds that a database that was put back lacks, and about which somebody has to decide.
+"""Deeds that a restored database lacks, and about which somebody has to decide.
 
-Going down forgets them: workers that wait for the decision then serve without it.
+A downgrade forgets them: workers that wait for the decision then serve without it.
 """
 
 import sqlalchemy as sa

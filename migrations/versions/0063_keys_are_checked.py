@@ -1,6 +1,6 @@
-"""A known text under the master key, and under each pepper: with a wrong one nothing starts.
+"""A known text under the master key and each pepper: with a wrong key nothing starts.
 
-Going down forgets them; who comes up again begins with the keys that are there then.
+A downgrade forgets them; the next upgrade begins with the keys that are there then.
 """
 
 import sqlalchemy as sa

@@ -1,6 +1,6 @@
-"""Whose way in the admin token made: they count as the token where two people are needed.
+"""People whom the admin token let in: they count as the token where two people are needed.
 
-Who was there before counts as a person: how they came in was not kept. Going down forgets it.
+Existing people count as people: how they came in was not stored. A downgrade forgets it.
 """
 
 import sqlalchemy as sa

@@ -1,7 +1,7 @@
 """Costs can be grouped by end user, tier and cache; an alert keeps what it was about.
 
-Records that are there say none of the three. Alerts that were not taken are sent again with the
-budget as it is, as before.
+Existing records say none of the three. Alerts that were not taken are sent again with the current
+budget, as before.
 """
 
 import sqlalchemy as sa

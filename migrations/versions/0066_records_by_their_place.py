@@ -1,4 +1,4 @@
-"""Records are found by where they lie: a receipt leads to its record, whosever it is."""
+"""An index of records by where they lie: a receipt leads to its record, whosever it is."""
 
 from alembic import op
 

@@ -1,7 +1,8 @@
-"""Each thing that lies sealed says which master key wrapped its key, so that one can be exchanged.
+"""Every sealed thing says which master key wrapped its key, so that a master key can be replaced.
 
-What is there was sealed by the database's own key. Where none is known yet, the first start that
-comes with one says so. Going down forgets it: the master key is exchanged before, or not at all.
+Everything existing was sealed by the database's own key. Where none is known yet, the first start
+with a master key records it. A downgrade forgets this: replace the master key before it, or not at
+all.
 """
 
 import sqlalchemy as sa

@@ -1,4 +1,4 @@
-"""A database says how old a program may be that still runs on it."""
+"""The floor: how old a program may be that still runs on this database."""
 
 import sqlalchemy as sa
 from alembic import op

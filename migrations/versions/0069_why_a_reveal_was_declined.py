@@ -1,4 +1,4 @@
-"""Whoever declines to let content be read says why, and who asked can read it."""
+"""The reason why a reveal was declined, which the person who asked can read."""
 
 import sqlalchemy as sa
 from alembic import op

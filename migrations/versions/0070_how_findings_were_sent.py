@@ -1,4 +1,4 @@
-"""Requests are found by how what was found in them was sent; records that are there do not say."""
+"""Requests are found by how their findings were sent; existing records do not say it."""
 
 import sqlalchemy as sa
 from alembic import op

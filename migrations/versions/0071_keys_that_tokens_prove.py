@@ -1,7 +1,7 @@
-"""Keys that have no secret: tokens of an issuer prove them.
+"""Keys without a secret: an issuer's tokens prove them.
 
-A program from before takes such a row for a key with a secret that nobody knows, and lets nobody
-in by it; so it may go on running meanwhile.
+An older program takes such a row for a key with a secret that nobody knows, and lets nobody in by
+it; so it may go on running meanwhile.
 """
 
 import sqlalchemy as sa

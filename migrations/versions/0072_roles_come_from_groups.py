@@ -1,6 +1,6 @@
-"""A role may come from a group of the OpenID provider; those that are there were given by hand.
+"""A role may come from a group of the OpenID provider; existing roles were given by hand.
 
-Going down takes away the roles that came from a group: nothing would end them any more.
+A downgrade takes away the roles that came from a group: nothing would end them any more.
 """
 
 import sqlalchemy as sa

@@ -1,6 +1,6 @@
-"""Each audit folder says which erasures it has carried out; before, only the one it was agreed in.
+"""Each audit folder reports the erasures it carried out; before, only where it was agreed to.
 
-Going down forgets who reported: what was destroyed stays destroyed, and nobody waits for the rest.
+A downgrade forgets who reported: what was destroyed stays destroyed, and nobody waits for the rest.
 """
 
 import sqlalchemy as sa

@@ -1,6 +1,6 @@
-"""Requests are found by the rules that held for them; of those that are there, workers look it up.
+"""Requests are found by the rules that held for them; workers look them up for existing ones.
 
-An outcome without a set of rules is one that nobody has looked at: workers do, the newest first.
+An outcome without a set of rules has not been looked at yet: workers do that, the newest first.
 """
 
 import sqlalchemy as sa

@@ -1,6 +1,6 @@
-"""Each audit folder says how retention stands in it, by organisation.
+"""Each audit folder reports how retention stands in it, by organisation.
 
-Going down forgets what was said; the next look says it again.
+A downgrade forgets the reports; the next look writes them again.
 """
 
 import sqlalchemy as sa

@@ -1,6 +1,6 @@
-"""Workers write down when they heard of a limit, so that budgets and outcomes compare exactly.
+"""Workers record when they heard of a limit, so that budgets and outcomes compare exactly.
 
-Of limits that are there already nothing is known but that each was heard within a minute.
+Of existing limits it is only known that each was heard within a minute.
 """
 
 import sqlalchemy as sa

@@ -1,7 +1,7 @@
-"""Who looks for erasures that are not at their end finds these, however many have come to it.
+"""An index of incomplete erasures, so that they are found however many are complete.
 
-A folder says how far it has done its part. Nothing is known of those before: they are looked at
-once more, and said of then.
+A folder records how far it has done its part. Nothing is known of earlier cases: they are looked at
+once more, and recorded then.
 """
 
 import sqlalchemy as sa

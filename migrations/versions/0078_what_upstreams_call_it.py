@@ -1,6 +1,6 @@
-"""Requests and batches are found by what upstreams call them.
+"""Requests and batches are found by the ids that upstreams gave them.
 
-Of what is on record already nothing is written: those are found by our own ids, as before.
+Nothing is written for existing records: those are found by our own ids, as before.
 """
 
 import sqlalchemy as sa

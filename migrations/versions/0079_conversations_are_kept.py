@@ -1,7 +1,7 @@
-"""A kept answer's table also holds conversations: the only rows in it that change.
+"""Conversations in the table of kept answers: the only rows in it that change.
 
-A program of before would take one for an answer, and an erasure of one would not see whom it names:
-so the floor is raised. Going down forgets conversations.
+An older program would take one for an answer, and its erasures would not see whom a conversation
+names: so the floor is raised. A downgrade forgets conversations.
 """
 
 import sqlalchemy as sa

@@ -1,6 +1,6 @@
-"""Answers in the making stand among the kept ones; who makes them, and their events, stand beside.
+"""Background answers in the making stand among kept answers; workers and events stand beside.
 
-A program of before would continue one that has no end yet: so the floor is raised. Going down
+An older program would continue an answer that has no end yet: so the floor is raised. A downgrade
 forgets those that are under way.
 """
 

@@ -1,7 +1,7 @@
-"""Larger budgets that one person asks for and another agrees to, for good or until a day.
+"""Requests for larger budgets: one person asks, another agrees, for good or until a day.
 
-A program of before sets limits without a word here: what it changed so is found when somebody
-decides, or at its end, because the limit is another one then.
+An older program sets limits without recording it here: such a change is found when somebody
+decides, or when the raise ends, because the limit is a different one then.
 """
 
 import sqlalchemy as sa

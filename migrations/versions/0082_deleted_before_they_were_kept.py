@@ -1,6 +1,6 @@
 """Answers that their project deleted before their worker could write them.
 
-A program of before notes none and looks for none: what it deletes so comes back, as it did.
+An older program neither records nor looks for them: what it deletes this way comes back, as before.
 """
 
 import sqlalchemy as sa
