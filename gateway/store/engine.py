@@ -50,7 +50,7 @@ _DRIVERS = {
     "postgresql+asyncpg": "postgresql+asyncpg",
 }
 _WAIT_S = 1.5
-"""Whoever waits for a connection, or to write, is refused after that: no caller hangs for long."""
+"""A caller that waits this long for a connection, or to write, is refused: none hangs for long."""
 _PATIENT_S = 10.0
 _RECYCLE_S = 600
 _CLOSING_S = 2.0
@@ -72,27 +72,27 @@ class Database:
         is_patient: bool = False,
         opening: Opening | None = None,
     ) -> None:
-        """With `is_patient` nobody who writes here is refused for having waited."""
+        """With `is_patient` no writer is refused for waiting too long."""
         self.url = url
         self.engine = engine
         self._opening = opening
         self.kind: DatabaseKind = "sqlite" if url.drivername.startswith("sqlite") else "postgresql"
         self._away = away(self.kind)
         self.refusal = ""
-        """Why SQLite did not take what was written last; a server says so when it is asked."""
+        """Why SQLite refused the last write; PostgreSQL says so itself when it is asked."""
         self._is_patient = is_patient
-        # SQLite has one writer at a time and no queue: those who wait poll, and may starve.
+        # SQLite has one writer at a time and no queue: waiting writers poll, and may starve.
         self._turn = asyncio.Lock()
         self._waiting: dict[int, AsyncEngine] = {}
-        """The engine by how long its transactions wait to write: to make one costs as much as what
-        a short transaction does."""
+        """Engines by how long their transactions wait to write: making one costs as much as a
+        short transaction does."""
 
     def __repr__(self) -> str:
         return f"Database({self.kind})"
 
     @property
     def has_sessions(self) -> bool:
-        """Whether a connection keeps its session of the server; known of one that is open."""
+        """Whether connections keep their server session; known once one was opened."""
         return self._opening is not None and not self._opening.is_pooled
 
     @asynccontextmanager
@@ -101,7 +101,7 @@ class Database:
 
         Raises:
             NotReady: the database cannot be reached or does not answer.
-            RequestInvalid: a value is one that it cannot hold, such as a text with a NUL.
+            RequestInvalid: the database cannot hold a value, such as a text with a NUL.
         """
         with _Translated(self._away):
             async with self.engine.connect() as connection, connection.begin():
@@ -112,8 +112,8 @@ class Database:
         """A transaction that commits at its end; on SQLite it holds the write lock from its start.
 
         Raises:
-            NotReady: the database cannot be reached or does not answer, and whether a commit
-                took effect is then unknown; or too many others write, and nothing was begun.
+            NotReady: the database cannot be reached or does not answer, and it is unknown
+                whether a commit took effect; or too many others write, and nothing was begun.
             RequestInvalid: as `reading`.
         """
         if self.kind == "postgresql":
@@ -144,10 +144,10 @@ class Database:
         return found
 
     async def _take_turn(self) -> int:
-        """Wait to be the one who writes; how long it may then wait for other processes, in ms.
+        """Wait for the turn to write; returns how long to wait for other processes then, in ms.
 
         Raises:
-            NotReady: a caller has waited long enough.
+            NotReady: the turn did not come within the time that a caller may wait.
         """
         if self._is_patient or may_wait():
             await self._turn.acquire()
@@ -159,19 +159,19 @@ class Database:
         except TimeoutError:
             raise NotReady("too many write to the database now", retry_after_s=1.0) from None
         left_s = _WAIT_S - time.monotonic() + begun_s
-        # In tenths of a second: a connection is told anew only what differs.
+        # In tenths of a second: a connection's setting is changed only where it differs.
         return max(round(left_s * 10) * 100, 100)
 
     async def peek(self, query: str | Select[Any], driver: Any = None) -> Sequence[Sequence[Any]]:
-        """Rows of one query of ours, seen as last committed; by a driver's connection, if given.
+        """Rows of one query of ours, as last committed; on a driver's connection, if given.
 
-        One that is no text has no values but its own, and is made once. It costs SQLite one turn of
-        the driver's thread and PostgreSQL one round trip. A transaction with a cursor takes several
-        turns or four round trips, which is too much for what is asked again and again.
+        A query that is not text has only literal values, and its text is cached. It costs SQLite
+        one turn of the driver's thread and PostgreSQL one round trip. A transaction with a cursor
+        takes several turns or four round trips, which is too much for queries that are repeated.
 
         Raises:
             NotReady: the database cannot be reached or does not answer.
-            RequestInvalid: a value is one that it cannot hold, such as a text with a NUL.
+            RequestInvalid: the database cannot hold a value, such as a text with a NUL.
         """
         if not isinstance(query, str):
             query = _as_text(query, self.engine.dialect)
@@ -187,14 +187,14 @@ class Database:
         return rows
 
     async def close(self) -> None:
-        """Say goodbye to the server; connections to one that hangs are cut off."""
+        """Close all connections; those to a server that hangs are cut off."""
         left_s = _CLOSING_S if self.kind == "postgresql" else None
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
                     await self.engine.dispose()
                 return
-            left_s = 0.0  # One is gone by that, and of the others one each time.
+            left_s = 0.0  # The timeout closed one connection; each further round closes another.
 
 
 @lru_cache(maxsize=64)
@@ -203,10 +203,10 @@ def _as_text(query: Select[*tuple[Any, ...]], dialect: Dialect) -> str:
 
 
 class Held:
-    """A connection that stays with whoever asks often; taken when first needed. PostgreSQL only.
+    """A connection kept by one frequent user; taken when first needed. PostgreSQL only.
 
-    The pool asks a connection whether it is alive whenever it hands it out, and empties it when it
-    comes back: four messages, which is as much as a short transaction.
+    The pool checks that a connection is alive whenever it hands it out, and resets it when it comes
+    back: four messages, which is as much as a short transaction.
     """
 
     def __init__(self, database: Database) -> None:
@@ -218,7 +218,7 @@ class Held:
         """The driver's connection, in a transaction; one that fails is not used again.
 
         Raises:
-            NotReady: the database does not answer; whether a commit took effect is then unknown.
+            NotReady: the database does not answer; it is unknown whether a commit took effect.
         """
         with _Translated(cut_off(self._database.kind)):
             if self._connection is None:
@@ -230,7 +230,7 @@ class Held:
                 yield driver
                 await transaction.commit()
             except BaseException:
-                # Without a rollback, which a server that hangs would not answer either.
+                # Without a rollback: a server that hangs would not answer that either.
                 connection, self._connection = self._connection, None
                 await connection.invalidate()
                 await connection.close()
@@ -249,16 +249,16 @@ async def driver_of(connection: AsyncConnection) -> Any:
 
 
 Asking = tuple[Executable, dict[str, Any] | list[dict[str, Any]]]
-"""A statement that is made once, and its values; a list has those of each time it is run."""
+"""A statement that is built once, and its values; a list has the values of each execution."""
 
 
 async def together(
     connection: AsyncConnection, asking: Sequence[Asking]
 ) -> list[Sequence[Sequence[Any]]]:
-    """The rows of each statement, in order, within a transaction; nothing where there is none.
+    """The rows of each statement, in order, within a transaction; empty for those without rows.
 
-    For what is done again and again: SQLite runs all of them in one turn of the driver's thread,
-    past SQLAlchemy, which does more around a statement than it does.
+    For frequent statements: SQLite runs all of them in one turn of the driver's thread, bypassing
+    SQLAlchemy, whose overhead per statement is greater than the statement itself.
     """
     if connection.dialect.name == "postgresql":
         found = [await connection.execute(*each) for each in asking]
@@ -270,7 +270,7 @@ async def together(
 
 
 async def in_one_turn(driver: Any, asking: Sequence[Asked]) -> list[Sequence[Sequence[Any]]]:
-    """The same of SQLite's driver; raises IntegrityError as SQLAlchemy does."""
+    """`together` on SQLite's driver; raises IntegrityError as SQLAlchemy does."""
     try:
         rows: list[Sequence[Sequence[Any]]] = await driver.together(asking)
     except sqlite3.IntegrityError as error:
@@ -279,7 +279,7 @@ async def in_one_turn(driver: Any, asking: Sequence[Asked]) -> list[Sequence[Seq
 
 
 def asked(statement: Executable, values: dict[str, Any] | list[dict[str, Any]]) -> Asked:
-    """The same for SQLite's driver."""
+    """A statement and its values, for SQLite's driver."""
     text, own = for_sqlite(statement)
     if isinstance(values, list):
         return Asked(text, values, is_many=True)
@@ -287,14 +287,14 @@ def asked(statement: Executable, values: dict[str, Any] | list[dict[str, Any]]) 
 
 
 async def _changes_in(connection: AsyncConnection) -> int:
-    """Rows that a connection changed so far: a full disk takes a transaction that changes none."""
+    """Rows a connection changed so far: even a full disk takes a transaction without changes."""
     return int((await driver_of(connection)).total_changes)
 
 
 class _Translated:
-    """Turns a lost database into `NotReady`; a violated constraint stays what it is.
+    """Turns errors of a lost database into `NotReady`; violated constraints stay as they are.
 
-    A value that it cannot hold is no outage: asked again, it would be refused again.
+    A value that the database cannot hold is no outage: a retry would be refused again.
     """
 
     __slots__ = ("_away",)
@@ -316,9 +316,9 @@ class _Translated:
 
 
 class _Pool(AsyncAdaptedQueuePool):
-    """Connections, for which a caller waits as long as to write, and a duty beside requests longer.
+    """Callers wait for a connection as long as to write; background work waits longer.
 
-    All duties begin at once at a start: where the machine was slow, most of them failed.
+    All background work begins at once at a start: on slow machines most of it failed.
     """
 
     @property
@@ -327,7 +327,7 @@ class _Pool(AsyncAdaptedQueuePool):
 
     @_timeout.setter
     def _timeout(self, told: float) -> None:
-        """SQLAlchemy's own, one for everybody, is not used."""
+        """SQLAlchemy's own timeout, one for all, is not used."""
 
 
 def parse_url(url: str) -> URL:
@@ -360,7 +360,7 @@ def open_database(
     """A database that connects on first use; `pooled=False` for short commands.
 
     `foreign_keys=False` is for migrations: SQLite rebuilds a table by dropping it. `named_by` is
-    the setting, or the option, that an operator looks at where its file is none.
+    the setting or option that errors name when its file is not a database.
 
     Raises:
         ConfigurationInvalid: the URL names no database that we know.
@@ -370,7 +370,7 @@ def open_database(
     options: dict[str, Any] = {"pool_pre_ping": is_remote, "hide_parameters": True}
     if pooled:
         options |= {"poolclass": _Pool, "pool_size": pool_size, "max_overflow": 1}
-        # The newest first: its thread, its statements and its pages were in use a moment ago.
+        # Last used first: its thread, its statements and its pages are still warm.
         options |= {"pool_recycle": _RECYCLE_S, "pool_use_lifo": True}
     else:
         options |= {"poolclass": NullPool}

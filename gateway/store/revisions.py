@@ -30,16 +30,16 @@ _PUT_BACK = "The database was put back to an earlier state: stop every worker an
 
 
 async def bump(connection: AsyncConnection) -> None:
-    """Raise the counter within the transaction of a change; heard when it commits."""
+    """Raise the counter within the transaction of a change; workers see it once that commits."""
     await connection.execute(update(revisions).values(revision=revisions.c.revision + 1))
     if connection.dialect.name == "postgresql":
         await connection.execute(text(f"NOTIFY {_CHANNEL}"))
 
 
 async def ring(database: Database) -> None:
-    """Raise the counter of what was just committed, and is heard of later where this is not.
+    """Raise the counter after a commit; if that fails, workers learn of the change later.
 
-    For changes that lock rows which others lock behind the counter.
+    For changes that lock rows which other transactions lock after the counter.
     """
     with suppress(NotReady):
         async with database.writing() as connection:
@@ -67,7 +67,7 @@ class RevisionWatcher:
     def __init__(
         self, database: Database, clock: Clock, *, worker: str = "", poll_s: float = 0.0
     ) -> None:
-        """`worker` is the name by which a database that was put back awaits who looks here."""
+        """`worker` is the name under which a restored database waits for this worker."""
         self._database = database
         self._clock = clock
         self._poll_s = poll_s or rhythm.REVISIONS_S
@@ -75,7 +75,7 @@ class RevisionWatcher:
         self._lost = cut_off(database.kind)
         self._rung = asyncio.Event()
         self._line: AsyncConnection | None = None
-        """Kept for the looks alone: taking a connection from the pool costs more than a look."""
+        """Kept for polling alone: taking a connection from the pool costs more than a poll."""
         self._driver: Any = None
         self.waiting = Waiting(clock)
         self._seen_s = clock.monotonic_s()
@@ -83,7 +83,7 @@ class RevisionWatcher:
         self._log = logger()
 
     def age_s(self) -> float:
-        """Seconds since all that the counter told of was followed; who cannot goes stale."""
+        """Seconds since this worker was up to date with the counter; it grows if it cannot be."""
         return self._clock.monotonic_s() - self._seen_s
 
     def problem(self) -> str:
@@ -94,12 +94,12 @@ class RevisionWatcher:
         return f"The database takes no writes: {refusal}." if refusal else self.waiting.problem()
 
     async def changes(self, after: int) -> AsyncGenerator[int]:
-        """Every revision other than the one before it, from `after` on; never ends by itself.
+        """Yield every revision that differs from the previous one, from `after` on; never ends.
 
-        While the database does not answer nothing is yielded and `age_s` grows; so it does until
-        who asked for the changes comes back from one, and without end where the counter went back,
-        or somebody has found that what was signed is lost: the database is that of an earlier day,
-        in which keys are good that were revoked since, and only a start makes that safe.
+        While the database does not answer, nothing is yielded and `age_s` grows. It also grows
+        while the caller handles a change, and for good if the counter went back or signed records
+        are found to be missing: then the database was restored to an earlier state, in which keys
+        are valid that were revoked since, and only a restart makes that safe.
         Close the iterator (`contextlib.aclosing`) to give its connection back.
         """
         try:
@@ -135,7 +135,7 @@ class RevisionWatcher:
         self._log.error(Event.SNAPSHOT_DATABASE_OLDER, reason=reason)
 
     async def _read(self) -> int:
-        """The counter now, and with it what waits."""
+        """Read the counter, and with it what waits for workers."""
         try:
             (row,) = await self._database.peek(self._question, self._driver)
         except self._lost as error:
@@ -147,7 +147,7 @@ class RevisionWatcher:
         return self.waiting.see(row)
 
     async def _keep_line(self) -> None:
-        """A connection of its own; without one each look takes one of the pool."""
+        """Keep a connection for polling; without one each poll takes one from the pool."""
         if self._driver is not None:
             return
         await self._cut_line()
@@ -159,9 +159,9 @@ class RevisionWatcher:
             self._driver = driver
 
     async def _hang_bell(self, driver: Any) -> None:
-        """Listen, where the database can call; without a bell the poll goes on alone.
+        """Listen for notifications; without them polling goes on alone.
 
-        A pooler would get the calls of a session that is nobody's then, and warn of each.
+        Behind a pooler they would arrive in a session without an owner, with a warning for each.
         """
         await driver.add_listener(_CHANNEL, self._ring)
 

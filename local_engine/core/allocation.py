@@ -20,7 +20,7 @@ class CopyKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BlockCopy:
-    """One move, to be done in the order it was asked for."""
+    """One copy or zeroing of a block; they are done in the order they were requested."""
 
     kind: CopyKind
     block_id: int
@@ -42,7 +42,7 @@ class BlockAllocation:
         self.block_size = block_size
         self.pool = BlockPool(num_blocks, events, self._offload)
         self.held_by_tenant: dict[str, int] = defaultdict(int)
-        """Blocks, each counted once however many of a tenant's sequences share it."""
+        """Numbers of blocks; a block that several sequences share counts once."""
         self._owners: dict[int, str] = {}
         self._is_caching = is_caching
         self._host = HostCache(num_host_blocks) if num_host_blocks else None
@@ -55,21 +55,21 @@ class BlockAllocation:
 
     @property
     def has_copies(self) -> bool:
-        """Whether moves were asked for since they were last taken."""
+        """Whether copies were requested since the last `take_copies`."""
         return bool(self._copies)
 
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
 
     def take_copies(self) -> tuple[BlockCopy, ...]:
-        """The moves asked for since the last call."""
+        """The copies requested since the last call."""
         copies, self._copies = tuple(self._copies), []
         return copies
 
     def adopt_prefix(self, sequence: Sequence) -> None:
         """Give a sequence without blocks those of its longest known prefix.
 
-        The last token is always computed again: somebody has to produce its scores.
+        The last token is always computed again, because its scores are needed.
         """
         assert not sequence.block_ids, "a sequence adopts a prefix before anything else"
         size = self.block_size
@@ -88,7 +88,7 @@ class BlockAllocation:
             sequence.num_cached_tokens = num_found * size
 
     def num_adoptable_held(self, sequence: Sequence) -> int:
-        """Blocks of a waiting sequence's prefix that others hold: it will take none for them."""
+        """Blocks of a waiting sequence's prefix that others hold: it needs no new ones for them."""
         num_held = 0
         for content_hash in self.prefix_hashes(sequence):
             block_id = self.pool.find(content_hash)
@@ -98,7 +98,7 @@ class BlockAllocation:
         return num_held
 
     def prefix_hashes(self, sequence: Sequence) -> list[bytes]:
-        """Of the blocks that a sequence may adopt; none if it has to compute all of them."""
+        """Hashes of the blocks that a sequence may adopt; none if it must compute everything."""
         if (
             not self._is_caching
             or sequence.is_zeroed
@@ -110,7 +110,7 @@ class BlockAllocation:
         return sequence.block_hashes[: last // size]
 
     def is_read_by(self, sequence: Sequence, reader: Sequence) -> bool:
-        """Whether the next block that `reader` computes is one of `sequence`'s that nobody has."""
+        """Whether the next block `reader` computes is in `sequence`'s prefix and not cached."""
         at, hashes = reader.num_published, self.prefix_hashes(sequence)
         if at >= min(len(hashes), len(reader.block_hashes)):
             return False
@@ -118,7 +118,7 @@ class BlockAllocation:
         return hashes[at] == reader.block_hashes[at] and self.pool.find(hashes[at]) is None
 
     def grow(self, sequence: Sequence, num_tokens: int) -> bool:
-        """Make room for `num_tokens` tokens; false, and nothing taken, if the pool cannot."""
+        """Make room for `num_tokens` tokens; false, with nothing taken, if the pool cannot."""
         missing = self.blocks_for(num_tokens) - len(sequence.block_ids)
         if missing > self.pool.num_free:
             return False
@@ -129,7 +129,7 @@ class BlockAllocation:
         return True
 
     def publish(self, sequence: Sequence, num_tokens: int) -> None:
-        """Make the blocks findable that the first `num_tokens`, now computed, fill."""
+        """Make the blocks findable that are filled by the first `num_tokens`, now computed."""
         num_full = num_tokens // self.block_size
         if num_full <= sequence.num_published or not self._is_caching or sequence.is_zeroed:
             return
@@ -153,11 +153,11 @@ class BlockAllocation:
         sequence.num_computed_tokens = sequence.num_published = 0
 
     def disown(self, sequence: Sequence) -> None:
-        """Let nobody find what a sequence computed: it may be wrong."""
+        """Make everything a sequence computed unfindable: it may be wrong."""
         for block_id in sequence.block_ids:
             self.pool.forget(block_id)
         if self._host is not None:
-            self._host.clear()  # Some of it may be there since the sequence had to start over.
+            self._host.clear()  # Some of it may be there, if the sequence was restarted.
 
     def clear_cache(self) -> None:
         self.pool.clear()
@@ -165,7 +165,7 @@ class BlockAllocation:
             self._host.clear()
 
     def _own(self, block_id: int, tenant: str) -> None:
-        """Count a block for who holds it first."""
+        """Count a block for the tenant that holds it first."""
         if block_id not in self._owners:
             self._owners[block_id] = tenant
             self.held_by_tenant[tenant] += 1

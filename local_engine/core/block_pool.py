@@ -44,13 +44,13 @@ class BlockPool:
         self._on_evict = on_evict
         self._found: dict[bytes, Block] = {}
         self._blocks = [Block(block_id) for block_id in range(num_blocks + 1)]
-        # The null block is the ring's fixed point: `newer` of it is the next one to be taken.
+        # The null block is the ring's fixed point: its `newer` is the next block to be taken.
         self._ring = self._blocks[0]
         for block in self._blocks[1:]:
             self._append_free(block)
 
     def take(self) -> int:
-        """A block for new content, held once; the least recently freed one."""
+        """Take the least recently freed block for new content; it is held once."""
         block = self._ring.newer
         assert block is not self._ring, "take() without looking at num_free first"
         self._unlink(block)
@@ -61,16 +61,16 @@ class BlockPool:
         return block.block_id
 
     def hold(self, block_id: int) -> None:
-        """One more user of a block that was found by its hash."""
+        """Count one more user of a block that was found by its hash."""
         block = self._blocks[block_id]
         if block.ref_count == 0:
             self._unlink(block)
         block.ref_count += 1
 
     def release(self, block_ids: list[int]) -> list[int]:
-        """One user less of each; tails become free first, so that heads stay findable longest.
+        """Count one user less of each; tails are freed first, so heads stay findable longest.
 
-        Returns the blocks that nobody holds any more.
+        Returns the blocks that are not held any more.
         """
         freed = []
         for block_id in reversed(block_ids):
@@ -87,7 +87,7 @@ class BlockPool:
         return None if block is None else block.block_id
 
     def publish(self, block_id: int, content_hash: bytes) -> None:
-        """Make a full block findable; of two blocks with one content the first stays the one."""
+        """Make a full block findable; of two blocks with equal content the first one is kept."""
         block = self._blocks[block_id]
         if content_hash in self._found or block.content_hash is not None:
             return
@@ -96,7 +96,7 @@ class BlockPool:
         self._events.append(BlockStored(content_hash, block_id))
 
     def forget(self, block_id: int) -> None:
-        """Let nobody find a block's content any more; whoever holds it goes on holding it."""
+        """Make a block's content unfindable; sequences that hold it keep it."""
         block = self._blocks[block_id]
         if block.content_hash is not None:
             self._forget(block)
@@ -109,11 +109,11 @@ class BlockPool:
         self._events.append(AllBlocksCleared())
 
     def holders(self) -> dict[int, int]:
-        """By how many each block is held; those that are free are left out."""
+        """How many users hold each block; free blocks are left out."""
         return {block.block_id: block.ref_count for block in self._blocks if block.ref_count}
 
     def check(self) -> None:
-        """Raise `AssertionError` unless every block is exactly once free or held."""
+        """Raise `AssertionError` unless every block is either free, once, or held."""
         seen = set()
         block = self._ring.newer
         while block is not self._ring:

@@ -29,9 +29,9 @@ class Limits:
     max_waiting: int = 256
     token_budget: int = 512
     prefill_chunk: int = 128
-    """Prompt tokens per step while others decode: the bound on everybody's longest gap."""
+    """Prompt tokens per step while others decode: bounds the longest gap between their tokens."""
     is_paced: bool = False
-    """That bound, and the budget of a step without decoders, follow from measured step times."""
+    """Whether that bound, and the budget without decoders, follow from measured step times."""
     long_prompt: int = 512
     max_long_prefills: int = 2
     watermark: float = 0.01
@@ -40,6 +40,6 @@ class Limits:
     ageing_steps: int = 256
     """A waiting sequence is treated as one tier better after so many steps."""
     max_preemptions: int = 3
-    """So often a sequence makes room for a better tier's arrival; then only for lack of blocks."""
+    """How often a sequence makes room for a better tier; after that only for lack of blocks."""
     num_host_blocks: int = 0
     is_caching: bool = True

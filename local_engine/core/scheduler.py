@@ -58,7 +58,7 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        """Sequences, or blocks of those that are gone: what must leave no trace goes at once."""
+        """Whether there are sequences, or blocks of ended ones that have yet to be zeroed."""
         return bool(self._running) or self.num_waiting > 0 or self.blocks.has_copies
 
     def add(self, sequence: Sequence) -> None:
@@ -79,7 +79,7 @@ class Scheduler:
             self._leave(sequence)
 
     def schedule(self) -> Step | None:
-        """Plan the next step; `None` if nobody can compute anything now."""
+        """Plan the next step; `None` if no sequence can compute anything now."""
         self._line.begin_step()
         step = Step([])
         step.num_decode_tokens = self._plan_decodes(step)
@@ -88,7 +88,7 @@ class Scheduler:
         chunk = min(budget, self._chunk_beside(step.num_decode_tokens))
         if chunk > 0:
             self._plan_prefills(step, chunk)
-        if step.preempted:  # Prompts may have taken the places of those who decode.
+        if step.preempted:  # Prompts may have taken the places of decoding sequences.
             gone = set(step.preempted)
             step.num_decode_tokens = sum(d.end - d.start for d in decodes if d.sequence not in gone)
         step.copies = self.blocks.take_copies()
@@ -102,7 +102,7 @@ class Scheduler:
     def complete(
         self, step: Step, tokens: Mapping[str, list[int]], eos_token_ids: tuple[int, ...]
     ) -> list[Sequence]:
-        """Take the runner's new tokens of each sampled item; returns who finished.
+        """Take the runner's new tokens of each sampled item; returns the finished sequences.
 
         With drafts a runner may return several tokens: the accepted ones and one more.
         """
@@ -123,7 +123,7 @@ class Scheduler:
         return finished
 
     def check(self) -> None:
-        """The invariants of an idle moment; raises `AssertionError`."""
+        """Check what must hold between steps; raises `AssertionError`."""
         self.blocks.pool.check()
         everybody = [*self._running, *self._line]
         assert len(everybody) == len(set(everybody)), "a sequence is queued twice"
@@ -152,12 +152,12 @@ class Scheduler:
         return False
 
     def _plan_decodes(self, step: Step) -> int:
-        """One item for each running sequence that lacks only its next token and drafts.
+        """Add an item for each running sequence that lacks only its next token and drafts.
 
-        The others, whose prompt is not read to its end, are remembered for later.
+        The others, whose prompt is not fully read, are remembered for `_plan_prefills`.
         """
         items, block_size = step.items, self.limits.block_size
-        # Beside a token for everybody, drafts share what is left of the budget.
+        # After one token for every sequence, drafts share the rest of the budget.
         self._prefilling, spare = [], max(0, self.limits.token_budget - len(self._running))
         for sequence in tuple(self._running):
             del sequence.draft_token_ids[spare:]
@@ -177,14 +177,14 @@ class Scheduler:
         return step.num_tokens
 
     def _make_room(self, step: Step, sequence: Sequence, end: int) -> bool:
-        """Blocks up to `end`, taken from others if need be; false if `sequence` itself yields."""
+        """Get blocks up to `end`, from others if need be; false if `sequence` itself yields."""
         if sequence not in self._running:
             return False
         while True:
             is_over = self._is_over_share(sequence, end)
             if not is_over and self.blocks.grow(sequence, end):
                 return True
-            # Newest first: of two equals the one that came later makes room.
+            # Newest first: of two equal sequences the later one makes room.
             running = reversed(self._running)
             rivals = [s for s in running if not is_over or s.tenant == sequence.tenant]
             victim = max(rivals, key=self._as_victim)
@@ -197,14 +197,14 @@ class Scheduler:
         held = self.blocks.held_by_tenant.get(sequence.tenant, 0)
         if missing <= 0 or held + missing <= self._tenant_blocks:
             return False
-        # Who waits adopts what others of its tenant hold already.
+        # A waiting sequence adopts blocks that others of its tenant hold already.
         shared = 0 if sequence.block_ids else self.blocks.num_adoptable_held(sequence)
         return held + missing - shared > self._tenant_blocks
 
     def _is_read_for(self, sequence: Sequence) -> bool:
-        """Whether somebody reads the same prefix, no later than it would: its blocks are shared.
+        """Whether a running sequence of no lower rank reads the same prefix: its blocks are shared.
 
-        So the choices of a request cost one prompt, and so do equal ones that come together.
+        So all choices of a request cost one prompt, and so do equal prompts that come together.
         """
         rank = self._line.rank
         return any(
@@ -228,7 +228,7 @@ class Scheduler:
         self._line.rejoin(victim)
 
     def _chunk_beside(self, num_decode_tokens: int) -> int:
-        """How many prompt tokens the decoders of a step can bear with."""
+        """How many prompt tokens may join a step without slowing its decoders too far."""
         if self.limits.is_paced and (chunk := self.pace.chunk(num_decode_tokens)):
             return max(chunk, self.limits.block_size)
         return self.limits.prefill_chunk if num_decode_tokens else self.limits.token_budget
@@ -261,14 +261,14 @@ class Scheduler:
             sooner = sum(s.num_missing for s in others if s.num_missing <= sequence.num_known)
             if sooner >= share:
                 break
-            # Whoever comes after it, of a lower tier too, would take what it waits for.
+            # Any later sequence, of a lower tier too, would take the blocks that it waits for.
             self._is_admitting = self._admit(step, sequence)
             if self._is_admitting:
                 others.append(sequence)
                 for each in turn.passed:
                     each.num_passed += 1
         left = share
-        # Whoever started first gets half for sure; the rest goes to those who are soon done.
+        # The first started gets half for sure; the rest goes to those with the least left.
         for sequence in oldest:
             left -= self._plan_chunk(step, sequence, -(-left // 2) if others else left)
         for sequence in sorted(others, key=lambda s: s.num_missing):
@@ -294,7 +294,7 @@ class Scheduler:
         return self._line.next(tier, num_long, is_place_free=is_place_free, fits=self._fits)
 
     def _admit(self, step: Step, sequence: Sequence) -> bool:
-        """Start a waiting sequence if its whole prompt fits, if need be at a lower tier's cost."""
+        """Start a waiting sequence if its whole prompt fits, at a lower tier's cost if need be."""
         while True:
             if len(self._running) < self.limits.max_running:
                 self.blocks.adopt_prefix(sequence)
@@ -311,20 +311,20 @@ class Scheduler:
 
     def _fits(self, sequence: Sequence) -> bool:
         missing = self.blocks.blocks_for(sequence.num_known) - len(sequence.block_ids)
-        # The watermark keeps room for those who run; alone, a sequence may use everything.
+        # The watermark keeps room for running sequences; alone, a sequence may use everything.
         spare = self._watermark if self._running else 0
         left = self.blocks.pool.num_free - missing - spare
         return left >= 0 and left >= self._num_promised()
 
     def _num_promised(self) -> int:
-        """Blocks that prompts lack which were let in and are not read to their ends."""
+        """Blocks still needed by admitted prompts that are not fully read."""
         blocks_for = self.blocks.blocks_for
         return sum(blocks_for(s.num_known) - len(s.block_ids) for s in self._prefilling)
 
     def _victim_for(self, sequence: Sequence) -> Sequence | None:
-        """Whom a priority sequence may push back: batch work that was not pushed too often.
+        """The sequence that a priority one may preempt: batch work not preempted too often.
 
-        Nor passed before: it would wait for its turn only to lose it.
+        Sequences that were passed are spared: they waited for a turn only to lose it.
         """
         if sequence.tier is not Tier.PRIORITY:
             return None
@@ -337,9 +337,9 @@ class Scheduler:
         return max(batch, key=self._as_victim, default=None)
 
     def _as_victim(self, sequence: Sequence) -> tuple[int, int]:
-        """Sorts victims last: the lowest tier, then whoever loses the least.
+        """Sorts victims last: the lowest tier, then the sequence that loses the least.
 
-        Who has started over too often counts as a better tier, or it would never get to an end.
+        One that started over too often counts as a better tier, or it would never finish.
         """
         is_spared = sequence.num_preemptions // self.limits.max_preemptions
         return max(0, sequence.tier - is_spared), -sequence.num_computed_tokens

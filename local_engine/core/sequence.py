@@ -57,14 +57,14 @@ class Sequence:
     num_pending: int = field(default=0, init=False)
     num_preemptions: int = field(default=0, init=False)
     num_passed: int = field(default=0, init=False)
-    """So many of a better tier started before it although it had come sooner."""
+    """How many later sequences of a better tier started before it."""
     num_published: int = field(default=0, init=False)
     block_ids: list[int] = field(default_factory=list, init=False)
     block_hashes: list[bytes] = field(default_factory=list, init=False)
     draft_token_ids: list[int] = field(default_factory=list, init=False)
     arrived_at_step: int = field(default=0, init=False)
     epoch: int = field(default=0, init=False)
-    """Counts restarts: results of a step planned before the last one are of no use any more."""
+    """Counts restarts: results of a step planned before the last restart are dropped."""
 
     def __post_init__(self, context_window: int) -> None:
         if not self.token_ids:
@@ -74,7 +74,7 @@ class Sequence:
         room = context_window - self.num_prompt_tokens
         if room < 1:
             raise PromptTooLong(self.num_prompt_tokens, context_window)
-        # A cap above the window is not an error: nothing longer than asked for is ever written.
+        # A cap above the window is not an error: output never exceeds what was asked for.
         wanted = self.params.max_tokens
         self.max_tokens = room if wanted is None else min(room, wanted)
         self.max_length = self.num_prompt_tokens + self.max_tokens

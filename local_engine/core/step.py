@@ -16,7 +16,7 @@ class Item:
     epoch: int
     num_drafts: int = 0
     is_sampled: bool = True
-    """The last token's scores are asked for: the chunk reaches what is known."""
+    """Whether the last token's scores are needed: the chunk reaches the last known token."""
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ def tier_named(name: str) -> Tier:
 
 
 class DeficitRoundRobin:
-    """Shares a token budget by weight; what a tier could not use stays to its credit for a while.
+    """Shares a token budget by weight; a tier keeps credit for what it could not use, for a while.
 
     Shreedhar and Varghese, "Efficient fair queuing using deficit round robin" (1996). The credit
     is bounded by one budget either way, so that a quiet hour buys no monopoly afterwards.
@@ -31,7 +31,7 @@ class DeficitRoundRobin:
         self._credits = dict.fromkeys(Tier, 0)
 
     def shares(self, active: Collection[Tier], budget: int) -> dict[Tier, int]:
-        """How many tokens each active tier may take first; the rest is for whoever has work."""
+        """How many tokens each active tier may take first; the rest is for any tier with work."""
         total = sum(WEIGHTS[tier] for tier in active)
         for tier in Tier:
             if tier in active:

@@ -15,14 +15,14 @@ from local_engine.core.tiers import WEIGHTS, Tier
 
 
 class Turn(NamedTuple):
-    """Who may start next, and whom it passes although they came sooner, because they do not fit."""
+    """The sequence to start next, and earlier ones that it passes because they do not fit."""
 
     sequence: Sequence
     passed: list[Sequence]
 
 
 class WaitingLine:
-    """One queue per tier; decides order only, and takes no block."""
+    """One queue per tier; decides only the order, and takes no blocks."""
 
     def __init__(
         self,
@@ -31,9 +31,9 @@ class WaitingLine:
         is_over_share: Callable[[Sequence], bool],
         is_read_for: Callable[[Sequence], bool],
     ) -> None:
-        """`is_over_share` says whether starting a sequence is more than its tenant may hold.
+        """`is_over_share` says whether starting a sequence would exceed its tenant's share.
 
-        `is_read_for` says whether another one is reading what it would read.
+        `is_read_for` says whether another sequence is reading the same prefix already.
         """
         self._limits = limits
         self._is_read_for = is_read_for
@@ -42,9 +42,9 @@ class WaitingLine:
         self._step_number = 0
         self._short_of_share: list[Sequence] = []
         self._full_tenants: set[str] = set()
-        """Of this step: whose turn it was, had they not had to wait for their tenant's share."""
+        """In this step: tenants whose next sequence waits for room in their share."""
         self._turns: dict[str, Sequence] = {}
-        """Who has been passed often enough, by tenant: nobody of its tenant starts before it."""
+        """By tenant, the sequence that was passed often enough: none of its tenant goes before."""
 
     def __len__(self) -> int:
         return sum(map(len, self._queues.values()))
@@ -57,7 +57,7 @@ class WaitingLine:
         self._queues[sequence.tier].append(sequence)
 
     def rejoin(self, sequence: Sequence) -> None:
-        """Who was pushed back comes first, and is as old as it was."""
+        """Put a preempted sequence at the front; it keeps its age."""
         self._queues[sequence.tier].appendleft(sequence)
 
     def leave(self, sequence: Sequence) -> None:
@@ -79,7 +79,7 @@ class WaitingLine:
     def next(
         self, tier: Tier, num_long: int, *, is_place_free: bool, fits: Callable[[Sequence], bool]
     ) -> Turn | None:
-        """Who may start next: of its own tier, or whom it has waited long enough to pass.
+        """The sequence to start next in a tier: one of its own, or one that aged into it.
 
         `num_long` long prompts are being read.
         """
@@ -92,17 +92,17 @@ class WaitingLine:
         oldest = min(candidates, key=lambda each: each.arrived_at_step)
         if oldest is first or self._has_its_turn(oldest):
             return self._turn_of(oldest, [])
-        # Only a better tier's own may push others back for a place; who has aged takes a free one.
+        # Only a better tier's own may preempt others for a place; an aged one takes a free one.
         if not is_place_free:
             return self._turn_of(first, [])
         return self._turn_of(oldest, []) if fits(oldest) else self._turn_of(first, [oldest])
 
     def _has_its_turn(self, sequence: Sequence) -> bool:
-        """Whether as many of a better tier passed it as that weighs more."""
+        """Whether it was passed as often as its rank's weight is a multiple of its tier's."""
         return sequence.num_passed >= WEIGHTS[self.rank(sequence)] // WEIGHTS[sequence.tier]
 
     def _turn_of(self, starting: Sequence, passed: list[Sequence]) -> Turn:
-        """Of its own tenant it also passes who waits for the share that it takes a part of."""
+        """It also passes lower tiers of its own tenant that wait for room in the share."""
         short = (
             each
             for each in self._short_of_share
@@ -111,7 +111,7 @@ class WaitingLine:
         return Turn(starting, [*passed, *short])
 
     def _first_of(self, queue: Iterable[Sequence], tier: Tier, num_long: int) -> Sequence | None:
-        """The first who may start. While a long prompt is being read, short ones pass the rest."""
+        """The first that may start. While a long prompt is read, short ones pass the others."""
         limits, first_long = self._limits, None
         for sequence in queue:
             if self.rank(sequence) is not tier or not sequence.is_grammar_ready:
@@ -122,7 +122,7 @@ class WaitingLine:
             if sequence.tenant in self._full_tenants:
                 continue
             if self._is_over_share(sequence):
-                # Its tenant's next ones would hold the share for as long as there are any.
+                # Otherwise its tenant's later sequences could keep the share full for ever.
                 self._full_tenants.add(sequence.tenant)
                 self._short_of_share.append(sequence)
                 continue

@@ -34,7 +34,7 @@ from local_engine.text.detokenize import IncrementalDetokenizer, Release, StopSt
 from local_engine.text.tokenizer import ChatTokenizer, chat_tokenizer
 
 
-# Codes with which a worker takes nothing in.
+# Codes with which a worker refuses a request.
 _REFUSALS = frozenset({"queue_full", "context_length_exceeded", "invalid_grammar"})
 
 
@@ -46,13 +46,13 @@ class Output:
     tokens: tuple[Token, ...]
     finish_reason: FinishReason | None = None
     stopped_by: str | int | None = None
-    """The stop string, or the number of the stop token, of the request that ended it."""
+    """The request's stop string, or the id of its stop token, that ended the sequence."""
     num_written: int = 0
-    """How many tokens the sequence has written with these, the end token and all."""
+    """Tokens that the sequence has written so far, including these and the end token."""
     offsets: tuple[int, ...] = ()
-    """For each of the tokens how many characters of the text come before its own.
+    """For each of the tokens the number of characters of the text before its own.
 
-    Of the text as it was written: what a stop string cut away counts.
+    Counted in the text as written, including what a stop string cut away.
     """
 
 
@@ -68,7 +68,7 @@ class Engine:
     """Tokenizer, link to the worker, and what the HTTP side must know about the model."""
 
     def __init__(self, ready: Ready, link: "WorkerLink", counts: Counts | None = None) -> None:
-        """`counts` are those of the workers before this one."""
+        """`counts` are those of the previous workers."""
         self.ready = ready
         self.name = ready.name
         self.digest = ready.digest
@@ -129,9 +129,9 @@ class Engine:
         )
 
     def check_places(self, num_asked: int, param: str) -> None:
-        """Whether one request may ever have so many answers; raises `InvalidParameter`.
+        """Check that a request does not ask for more answers than there are places.
 
-        No engine would have them however long its caller waits for a place.
+        Waiting would not help. Raises `InvalidParameter`.
         """
         if num_asked > self.ready.max_places:
             message = (
@@ -173,7 +173,7 @@ class Engine:
 
     @property
     def cache(self) -> CacheLog:
-        """What the worker's prefix cache holds, as it says."""
+        """What the worker's prefix cache holds, as the worker reports it."""
         return self._link.cache
 
     async def chain(self, token_ids: list[int], caller: Caller) -> Chained:
@@ -242,7 +242,7 @@ class Engine:
         return Output(text, tuple(shown), reason, stopped_by, len(written), tuple(offsets))
 
     def _stop_token(self, generation: Generation, reason: FinishReason | None) -> int | None:
-        """The stop token that ended an answer; none where it is an end of the model's own."""
+        """The stop token that ended an answer; None if it is one of the model's own end tokens."""
         params, written = generation.params, generation.output_token_ids
         if reason is not FinishReason.STOP or written[-1] not in params.stop_token_ids:
             return None
@@ -254,20 +254,20 @@ class Engine:
             return
         reason = generation.finish_reason or FinishReason.ABORT
         num_written = len(generation.output_token_ids)
-        # Until the first token is there a prompt may not have been looked at.
+        # Before the first token, the prompt may not have been read at all.
         num_read = len(generation.prompt_token_ids) if num_written else 0
         self.metrics.counts.count_sequence(reason.value, num_read, num_written)
         if generation.first_token_s is None:
             return
         self.metrics.counts.time_first_token(generation.first_token_s - generation.submitted_s)
-        # One that was broken off has no end of its own to be measured to.
+        # An aborted answer has no end of its own to measure to.
         if generation.finish_reason is not None and num_written > 1:
             took_s = monotonic_s() - generation.first_token_s
             self.metrics.counts.time_each_token(took_s / (num_written - 1))
 
 
 def _release(generation: Generation, fresh: str, stop_filter: StopStringFilter) -> Release:
-    """What may be shown; all of it where it is too early to end, by a stop string as by a token."""
+    """The text that may be shown; all of it before `min_tokens`, when nothing may end it yet."""
     if len(generation.output_token_ids) <= generation.params.min_tokens:
         return Release(fresh)
     return stop_filter.push(fresh)

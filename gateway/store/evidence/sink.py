@@ -50,7 +50,7 @@ _LAST: Final = 2**63 - 1
 _FEW = 64
 """So many records become rows and leaves in less than a millisecond."""
 _UNREAD = AuditRecord("intent", "", "", 0)
-"""In place of one whose bytes are damaged, or gone with their segment."""
+"""Stands for a record whose bytes are damaged, or gone with their segment."""
 Also = Callable[[AsyncConnection], Awaitable[None]]
 _STORED = (
     audit_records.c.sequence,
@@ -85,7 +85,7 @@ class AuditQuery(Struct, frozen=True):
 
 
 class CopiesError(Exception):
-    """Both devices have records of this batch, which is not stored: those at `places`."""
+    """Both devices have the records at `places` of this batch; the batch is not stored."""
 
     def __init__(self, places: frozenset[int]) -> None:
         super().__init__(f"{len(places)} records are there already")
@@ -96,7 +96,7 @@ class DatabaseAuditSink:
     """See `projecting.projector.AuditSink`; any number of processes may store at once."""
 
     def __init__(self, database: Database, directory: Path | None = None) -> None:
-        """With the audit `directory`, SQLite holds no copy of the records: they are read there."""
+        """With the audit `directory`, SQLite keeps no copy of the records: they are read there."""
         self._database = database
         self._directory = directory
         self._keeps_bytes = directory is None or database.kind == "postgresql"
@@ -117,15 +117,15 @@ class DatabaseAuditSink:
         also: Also | None = None,
         unless_numbered: bool = False,
     ) -> bool:
-        """See the protocol; what the second device took is left out of what a segment has of it.
+        """See the protocol; records that the second device took already are left out.
 
         `also` is what the second device stores beside its own records.
 
         Raises:
-            CopiesError: `unless_numbered`, and the first device's are in the log already.
+            CopiesError: `unless_numbered`, and the log has the first device's copies already.
         """
         if None in map(_KNOWN, batch):
-            # Before the transaction: nobody else's writes wait for the decoding.
+            # Before the transaction, so that no other writes wait for the decoding.
             batch = await asyncio.to_thread(_decoded, batch)
         rules = self._sets.of_batch()
         try:
@@ -135,7 +135,7 @@ class DatabaseAuditSink:
                 numbers = await recalled(connection, batch, awaited)
                 new = _without(batch, numbers) if numbers else batch
                 before, some = await take_numbers(connection, kind, new, and_ask=ANY)
-                # Only now: whoever stores records of the same organisations waits for its numbers.
+                # Only now: others that store records of these organisations wait for their numbers.
                 if also is None:
                     copies = await taken(connection, batch, some)
                 elif unless_numbered:
@@ -165,8 +165,8 @@ class DatabaseAuditSink:
         """Matching records by organisation and number; with one organisation, those past `after`.
 
         Read page by page, so that an export of any length holds neither memory nor a transaction.
-        `strict` is for who would act on what is missing: a segment that cannot be read at this
-        moment is an OSError then, and no record without its bytes.
+        `strict` is for callers that would act on missing records: a segment that cannot be read at
+        this moment then raises OSError instead of giving records without their bytes.
         """
         is_timed, last = query.since_us is not None or query.until_us is not None, _LAST
         if is_timed and query.organisation is None:
@@ -177,7 +177,7 @@ class DatabaseAuditSink:
                     yield record
             return
         if is_timed and query.organisation is not None:
-            # Else each page would look for its beginning among all records of the time.
+            # Otherwise each page would search for its beginning among all records of the time.
             span = await self.span(query.organisation, query.since_us, query.until_us)
             first, last = span or (last, 0)
             after = max(after, first - 1)
@@ -193,7 +193,7 @@ class DatabaseAuditSink:
             place = (rows[-1]["organisation"], rows[-1]["sequence"])
 
     async def _logs(self) -> list[str]:
-        """Whose logs there are, in the order of records."""
+        """Names of the organisations that have logs, in the order of records."""
         name = audit_sequences.c.organisation
         async with self._database.reading() as connection:
             return [*(await connection.execute(select(name).order_by(name))).scalars()]
@@ -208,7 +208,7 @@ class DatabaseAuditSink:
         return (await self._records_of(rows))[0] if rows else None
 
     async def named_at(self, place: Place) -> tuple[str, int, str] | None:
-        """Organisation, number and request of the record at a place; no bytes of it are read."""
+        """Organisation, number and request of the record at a place; its bytes are not read."""
         columns = audit_records.c
         query = select(columns.organisation, columns.sequence, columns.request_id).where(
             tuple_(columns.worker, columns.segment, columns.offset_bytes) == place
@@ -220,7 +220,7 @@ class DatabaseAuditSink:
     async def numbered(
         self, organisation: str, sequences: Sequence[int], *, strict: bool = False
     ) -> list[SequencedRecord]:
-        """Records of one organisation by their numbers, in any order; those that are there.
+        """Records of one organisation by their numbers, in any order; missing ones are left out.
 
         `strict` as for `records`.
         """
@@ -234,7 +234,7 @@ class DatabaseAuditSink:
         self, organisation: str, since_us: int | None, until_us: int | None
     ) -> tuple[int, int] | None:
         """First and last number of an organisation's records of a time; None if there are none."""
-        # Of a bare column PostgreSQL looks for the least from the beginning of the log on.
+        # For the minimum of a bare column PostgreSQL searches from the beginning of the log.
         number = audit_records.c.sequence + 0
         query = _matching(
             AuditQuery(organisation=organisation, since_us=since_us, until_us=until_us)
@@ -244,7 +244,7 @@ class DatabaseAuditSink:
         return None if first is None else (first, last)
 
     async def policy_digests(self, organisation: str, first: int, last: int) -> set[str]:
-        """Of the policy documents that records of a part of a log name."""
+        """Digests of the policy documents that records in a part of a log name."""
         columns = audit_records.c
         query = (
             select(columns.policy_digest)
@@ -280,15 +280,15 @@ class DatabaseAuditSink:
         return [row for row in found if row.projected.raw_json]
 
     async def outcome(self, organisation: str, request_id: str) -> AuditRecord | None:
-        """How a request ended first; None where that is not here, or not here yet."""
+        """The first outcome of a request; None if it is not here, or not here yet."""
         query = AuditQuery(organisation=organisation, stage="outcome", request_id=request_id)
         found = await self.newest(query, 1)
         return found[0].projected.record if found else None
 
     async def parked(self, organisation: str, batch: str, line: int) -> OpenIntent | None:
-        """The newest intent of a batch's line that was to wait for a vendor; None for none here.
+        """The newest intent of a batch's line that was to wait for a vendor; None if there is none.
 
-        All of the batch's intents are read: lines by their number are nowhere found at once.
+        All of the batch's intents are read: no index finds lines by their number.
         """
         found: OpenIntent | None = None
         query = AuditQuery(organisation=organisation, stage="intent", batch=batch)
@@ -306,7 +306,7 @@ class DatabaseAuditSink:
     async def _records_of(
         self, rows: Sequence[RowMapping], *, strict: bool = False
     ) -> list[SequencedRecord]:
-        """A record that is damaged or not in its segment any more comes without its bytes."""
+        """Records that are damaged or no longer in their segment come without their bytes."""
         lacking = [row for row in rows if row["raw"] is None]
         entries: dict[Place, bytes] = {}
         if lacking and self._directory is not None:
@@ -327,12 +327,12 @@ class DatabaseAuditSink:
         again = await repeats(connection, batch)
         new = _without(batch, numbers) if numbers else batch
         names = organisations_of(new)
-        # For few a thread would take longer to wake, twice.
+        # For few records it would take longer to wake a thread, twice.
         apart = _at_once if len(batch) <= _FEW else asyncio.to_thread
         grown = saving(await apart(grow, new, names, before))
         following = {name: size + 1 for name, (size, _) in before.items()}
         driver = await driver_of(connection)
-        # Past SQLAlchemy, whose inserts cost twice (SQLite) and four times (COPY) the time.
+        # Bypassing SQLAlchemy, whose inserts take twice (SQLite) and four times (COPY) as long.
         if self._database.kind == "postgresql":
             await together(connection, grown)
             rows = rows_of(batch, following, rules, again, numbers)
@@ -347,7 +347,7 @@ class DatabaseAuditSink:
 
 
 async def _at_once(work: Callable[_P, _T], /, *given: _P.args, **named: _P.kwargs) -> _T:
-    """Like `asyncio.to_thread`, here."""
+    """Like `asyncio.to_thread`, but in this thread."""
     return work(*given, **named)
 
 
@@ -363,16 +363,16 @@ def _matching(query: AuditQuery) -> Select[Any]:
             conditions.append(audit_records.c.utc_us < value)
         else:
             conditions.append(audit_records.c[name] == value)
-    # Written out, because an index of these is taken only for what is seen to be one.
+    # Written out, because a partial index is used only if the query repeats its condition.
     few = (name for name in ("action", "batch", "about") if getattr(query, name))
     conditions += [literal_column(f"({name} <> '')") for name in few]
     return select(*_STORED).where(*conditions)
 
 
 def _after(query: AuditQuery, place: tuple[str, int], last: int) -> list[ColumnElement[bool]]:
-    """Where a page begins, so that the index which leads to the records leads there as well.
+    """Where a page begins, as a condition that the index of the records answers as well.
 
-    Numbers alone inside one log: SQLite looks for two columns together in no index but their own.
+    Inside one log only numbers: SQLite searches two columns together only in an index of the two.
     """
     columns = audit_records.c
     if query.organisation is None:
@@ -391,5 +391,5 @@ def _without(batch: list[ProjectedRecord], places: Container[int]) -> list[Proje
 
 
 def _decoded(batch: list[ProjectedRecord]) -> list[ProjectedRecord]:
-    """Raises msgspec.MsgspecError when a record is no JSON of ours."""
+    """Raises msgspec.MsgspecError when a record is not our JSON."""
     return [structs.replace(projected, known_record=projected.record) for projected in batch]

@@ -31,9 +31,9 @@ from gateway.types import Reservation, Settlement
 
 
 _EXCHANGES_MAX = 50
-"""So often a request asks for slices, pauses apart, before it gives up."""
+"""How often a request asks for slices, not counting pauses, before it gives up."""
 _FORGETTING_S = 600.0
-"""How often rows are dropped that say nothing any more: of end users, and of what was heard."""
+"""How often obsolete rows are dropped: of end users, and of hearings."""
 
 
 class LeasedLedger:
@@ -43,10 +43,10 @@ class LeasedLedger:
         leases: the database's side; `clock` is for windows and leases.
         worker: a name that no other running worker has and that survives restarts.
         slice_microusd: how much to lease ahead while there is plenty.
-        reservation_lease_s: after it a reservation that nobody ended goes back.
+        reservation_lease_s: a reservation that was not ended is returned after this time.
         flush_every_s: how often spending is reported; `patience_s`: a request's wait for more.
-        quiet_rounds: after so many reports without use a slice's free part goes back, or what is
-            more than a slice.
+        quiet_rounds: after so many reports without use the free part of a slice is returned, or
+            what exceeds a slice.
     """
 
     def __init__(
@@ -78,10 +78,10 @@ class LeasedLedger:
         self._flusher: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
         self._is_closing, self.is_reporting = False, True
-        """False while the database takes no reports; requests then live on what is leased."""
+        """False while the database takes no reports; requests then use what is leased."""
 
     async def start(self) -> None:
-        """Write off what an earlier run left, learn limits, begin to report; raises NotReady."""
+        """Write off what an earlier run left, load limits, begin to report; raises NotReady."""
         charged = await self._leases.write_off(self.holder)
         await self.refresh()
         self._held.hearings = only_new(self._held.hearings, charged)
@@ -89,7 +89,7 @@ class LeasedLedger:
         self._flusher.add_done_callback(self._stop_reporting)
 
     async def refresh(self) -> None:
-        """Learn limits anew, to be called when the revision changed.
+        """Load limits again, to be called when the revision changed.
 
         Raises:
             NotReady: the database does not answer.
@@ -117,7 +117,7 @@ class LeasedLedger:
         """
         assert amount_microusd >= 0
         if admitted_us is not None:
-            await self._hear_of(accounts)  # Which windows have begun is not known before.
+            await self._hear_of(accounts)  # Only then is it known which windows have begun.
         now_us, now_s = self._clock.utc_us(), self._clock.monotonic_s()
         slices = self._held.paths.get(accounts) if admitted_us is None else None
         if slices is None:
@@ -130,7 +130,7 @@ class LeasedLedger:
             ):
                 with self._held.awaiting(accounts, amount_microusd):
                     slices = await self._filled(accounts, amount_microusd, admitted_us)
-                # Midnight may have struck meanwhile; and if it did just now, they are of before.
+                # Midnight may have passed meanwhile; if just now, the slices are of the day before.
                 now_us = min([self._clock.utc_us(), *(each.valid_until_us - 1 for each in slices)])
                 break
         return self.book.open(slices, accounts, amount_microusd, now_us, lease_s)
@@ -150,7 +150,7 @@ class LeasedLedger:
         return self.settle(reservation, 0)
 
     async def left_now_microusd(self, accounts: tuple[str, ...]) -> int | None:
-        """See the port; what the database then leases ahead, the request itself will use."""
+        """See the port; what the database leases ahead by this, the request itself will use."""
         now_us, now_s = self._clock.utc_us(), self._clock.monotonic_s()
         slices = self._held.paths.get(accounts)
         least: int | None = None
@@ -158,7 +158,7 @@ class LeasedLedger:
             if now_us >= part.valid_until_us or now_s >= part.valid_until_s:
                 await self._hear_of(accounts)
                 return self.left_microusd(accounts)
-            # What `left_at` says of a slice that is good now.
+            # The same as `left_at` of a slice that is valid now.
             left = part.left + part.amount - part.spent - part.reserved
             if least is None or left < least:
                 least = left
@@ -172,14 +172,14 @@ class LeasedLedger:
         return min([part.left_at(now_us) for part in slices], default=None)
 
     def used(self) -> list[tuple[str, float]]:
-        """Of each limit its level and the share that is used, as last heard."""
+        """The level and the used share of each limit, as last heard."""
         return self._held.used(self._clock.utc_us())
 
     async def flush(self) -> None:
-        """Report what was spent and give back what lies idle.
+        """Report what was spent and give back unused money.
 
         Raises:
-            NotReady: the database does not answer; nothing is lost by that.
+            NotReady: the database does not answer; nothing is lost.
         """
         async with self._exchanging:
             self.book.expire(self._unhurried.utc_us())
@@ -202,8 +202,8 @@ class LeasedLedger:
     async def close(self) -> None:
         """Report everything and give back what is not reserved; call it after the last request.
 
-        A database that is busy is asked again for a few seconds. Where it stays away, or hangs, the
-        leases run out, and count as spent.
+        If the database is busy, this is retried for a few seconds. If it stays away, or hangs, the
+        leases run out and count as spent.
         """
         self._is_closing = True
         self._hurry.set()
@@ -211,7 +211,7 @@ class LeasedLedger:
             logger().warning(Event.LEDGER_LEFT_LEASED, worker=self.holder.worker)
 
     def _running(self) -> list[asyncio.Task[None]]:
-        """Reports, and a round that a caller who left may have left."""
+        """The reporting task, and an exchange that a cancelled caller may have left."""
         tasks = (self._flusher, self._round)
         return [task for task in tasks if task is not None and not task.done()]
 
@@ -226,7 +226,7 @@ class LeasedLedger:
             await self._leases.hearings.write(self.holder.worker, self._held.hearings)
 
     def _is_forgettable(self, part: HeldSlice) -> bool:
-        """End users come and go: whoever was quiet for a while is forgotten."""
+        """End users come and go: one that was quiet for a while is forgotten."""
         is_quiet = part.quiet_rounds >= self._quiet_rounds and not part.open
         return is_quiet and bool(template_of(part.account)) and not self._held.awaits(part)
 
@@ -247,8 +247,8 @@ class LeasedLedger:
             short = self._short(accounts, amount, admitted_us)
             if not short:
                 return self._path(accounts, admitted_us)
-            # Where there is more, somebody only took what came for us; and what became short while
-            # we asked for others is asked for first, before anybody is told that it is used up.
+            # If there is more, another request only took what came for us; and a slice that became
+            # short while we asked for others is asked for before it is reported as used up.
             dry = [
                 part for part in short if part.limit.key in asked and part.left + part.free < amount
             ]
@@ -261,17 +261,17 @@ class LeasedLedger:
             if dry:
                 pauses -= 1
                 await asyncio.sleep(self._pause_s)
-        # Slices that are over when they come: a clock must be far off.
+        # The slices were over when they came: a clock must be far off.
         raise NotReady("the budget cannot be asked now", retry_after_s=1.0)
 
     async def _hear_of(self, accounts: tuple[str, ...]) -> None:
-        """Twice where an end user turns out to be one too many: then of what those share."""
+        """Twice if an end user is one too many: the second time for the budget those share."""
         for _ in range(2):
             if unheard := {part.limit.key for part in self._short(accounts, 0)}:
                 await self._ask_for(unheard, 0)
 
     def _path(self, accounts: tuple[str, ...], admitted_us: int | None) -> tuple[HeldSlice, ...]:
-        """The slices that are charged, of those who are let through now for None."""
+        """The slices that are charged; None stands for requests that are admitted now."""
         if admitted_us is None:
             return self._held.path(accounts)
         return self._held.path_of(accounts, admitted_us)
@@ -280,7 +280,7 @@ class LeasedLedger:
         self, accounts: tuple[str, ...], amount: int, admitted_us: int | None = None
     ) -> list[HeldSlice]:
         now_us, now_s = self._clock.utc_us(), self._clock.monotonic_s()
-        needed = amount or -(1 << 62)  # Nothing fits also where more was spent than there was.
+        needed = amount or -(1 << 62)  # An amount of 0 fits even if a slice is overspent.
         return [
             part
             for part in self._path(accounts, admitted_us)
@@ -290,7 +290,7 @@ class LeasedLedger:
     async def _ask_for(self, keys: Collection[BudgetKey], amount: int) -> None:
         """Have the next exchange lease `amount` on each budget; all who wait share one.
 
-        Nothing is what is leased ahead while there is plenty, and the news.
+        With 0 it only leases ahead, while there is plenty, and brings the news.
         """
         for key in keys:
             self._wanted[key] = self._wanted.get(key, 0) + amount
@@ -320,7 +320,7 @@ class LeasedLedger:
         is_last: bool = False,
     ) -> Claim:
         if keeps is not None:
-            # Given back before it is reported: while we wait, nobody may reserve it any more.
+            # Taken off before it is reported: no request may reserve it while we wait.
             part.amount -= max(self._held.idle(part) - keeps, 0)
         if is_last:
             part.end()
@@ -337,7 +337,7 @@ class LeasedLedger:
         )
 
     async def _exchange(self, claims: Sequence[Claim]) -> None:
-        """Only while `_exchanging` is held: a slice's amount changes nowhere else."""
+        """Call only with `_exchanging` held: a slice's amount changes nowhere else."""
         if not claims:
             return
         for claim in claims:
@@ -347,7 +347,7 @@ class LeasedLedger:
         self._held.hear_all(claims, grants, until_s, self._clock.utc_us())
 
     def _keeps(self, part: HeldSlice) -> int | None:
-        """How much may go on lying idle; None while all of it may."""
+        """How much may stay unused; None while all of it may."""
         is_ample = self._held.idle(part) > self._slice_microusd
         quiet, ample = part.count_quiet(), part.count_ample(is_ample=is_ample)
         if part.is_tight or quiet >= self._quiet_rounds:
@@ -355,9 +355,9 @@ class LeasedLedger:
         return self._slice_microusd if ample >= self._quiet_rounds else None
 
     def _is_ageing(self, part: HeldSlice) -> bool:
-        """Whether a slice must be leased anew soon: it holds money, or something may cost some.
+        """Whether a slice must be renewed soon: it holds money, or open requests may cost some.
 
-        Once it is written off, nothing that was let through on it is booked any more.
+        Once it is written off, nothing that was admitted on it is booked any more.
         """
         half_us = self._leases.lease_us // 2
         is_late = self._clock.monotonic_s() + half_us / 1e6 > part.valid_until_s
@@ -369,7 +369,7 @@ class LeasedLedger:
         if now_s - self._forgot_s <= _FORGETTING_S:
             return
         if await self._leases.write_off_dead():
-            return  # The rest behind the next report: without those this worker's leases run out.
+            return  # The rest after the next report: without reports this worker's leases run out.
         self._forgot_s = now_s
         if self._held.templates:
             self._held.look_again()
@@ -377,7 +377,7 @@ class LeasedLedger:
         await self._leases.hearings.forget_over()
 
     def _stop_reporting(self, _: asyncio.Task[None]) -> None:
-        self.is_reporting = self._is_closing  # ended by anything else, it must not look well
+        self.is_reporting = self._is_closing  # ended by anything else, it must not look healthy
 
     async def _flush_forever(self) -> None:
         while not self._is_closing:
@@ -393,6 +393,6 @@ class LeasedLedger:
 
 
 def _note_error(task: asyncio.Task[None]) -> None:
-    # Those who wait get the error; when nobody waits any more it must not be called forgotten.
+    # Waiting callers get the error; without any, asyncio must not report it as never retrieved.
     if not task.cancelled():
         task.exception()
