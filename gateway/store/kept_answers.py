@@ -74,10 +74,10 @@ kept_answers = Table(
     Column("turn_until_us", BigInteger, nullable=False, server_default="0"),
     Index(None, "expires_us"),
 )
-"""`sealed` is what was asked and answered, under a key of its own that the master key wraps.
+"""`sealed` holds the request and the answer, under a key of its own that the master key wraps.
 
-Of a conversation `revision` says how often it was written, `created_us` when it was lastly, and
-`turn` which request is being answered with it; of an answer they say nothing.
+For a conversation, `revision` says how often it was written, `created_us` when it was last written,
+and `turn` which request is being answered with it. For an answer `revision` is 0.
 """
 
 kept_items = Table(
@@ -95,7 +95,7 @@ kept_items = Table(
     ),
     Index(None, *OWNER, "answer_id"),
 )
-"""In which answers an item stands that a request only names. Goes with its answer, by whomever."""
+"""The answers that hold an item which requests may name; deleted with the answer in any case."""
 
 
 deleted_answers = Table(
@@ -107,7 +107,7 @@ deleted_answers = Table(
     Column("id", String(64), primary_key=True),
     Column("deleted_us", BigInteger, nullable=False, index=True),
 )
-"""What a project deleted that did not stand here yet: a worker may have it that waits to write."""
+"""What a project deleted before it was written: a worker may still be waiting to write it."""
 
 
 IS_ANSWER = kept_answers.c.revision == 0
@@ -124,7 +124,7 @@ class DatabaseAnswers:
         async with self._database.writing() as connection:
             if await is_erased_in(connection, answer):
                 return False
-            # Nobody guesses an id: what stands there is this one, of a try of which nobody heard.
+            # Ids cannot be guessed: a row with this id is from an earlier try whose reply was lost.
             new = insert_into(self._database.kind, kept_answers).on_conflict_do_nothing()
             done = await connection.execute(new.values(answer_row(self._master, answer)))
             if done.rowcount and (rows := item_rows(answer, items)):
@@ -157,7 +157,7 @@ class DatabaseAnswers:
         )
 
     async def content(self, project: Project, answer_id: str) -> tuple[int, bytes, bytes] | None:
-        """The revision and the two parts of an answer or a conversation; hidden ones, too."""
+        """The revision and the two parts of an answer or a conversation, even a hidden one."""
         query = select(kept_answers).where(*_is(project, answer_id))
         async with self._database.reading() as connection:
             row = (await connection.execute(query)).mappings().one_or_none()
@@ -183,7 +183,7 @@ class DatabaseAnswers:
             return (await connection.execute(query)).scalars().all()
 
     async def forget(self, project: Project, answer_id: str) -> bool:
-        """Whether there was one; while a hold is in force it is hidden, and not destroyed."""
+        """Whether there was one; while a hold is in force it is hidden instead of destroyed."""
         return await forget_kept(self._database, [*_is(project, answer_id), IS_ANSWER])
 
     async def note_deleted(self, project: Project, answer_id: str, now_us: int) -> None:
@@ -209,7 +209,7 @@ class DatabaseAnswers:
     async def forget_beyond(self, project: Project, length_bytes_max: int) -> int:
         its = and_(*is_of(kept_answers, project))
         order = kept_answers.c.created_us.desc()
-        # Neither database reads a value for its length.
+        # Neither database has to read a value to tell its length.
         until_now = func.sum(func.length(kept_answers.c.sealed)).over(order_by=order)
         added = select(kept_answers.c.created_us, until_now.label("bytes")).where(its).subquery()
         newest = select(func.max(added.c.created_us)).where(added.c.bytes > length_bytes_max)
@@ -222,7 +222,7 @@ class DatabaseAnswers:
 
 
 async def is_erased_in(connection: AsyncConnection, answer: KeptAnswer) -> bool:
-    """See `AnswerStore.is_erased`; of one that was found again it is known since it was made."""
+    """See `AnswerStore.is_erased`; without `asked_us` it counts from when the answer was made."""
     begun = Begun(answer.project, answer.asked_us or answer.created_us, answer.subject)
     is_its, is_anybodys = await erased_since(connection, begun)
     if is_its or not is_anybodys:
@@ -255,13 +255,13 @@ def item_rows(answer: KeptAnswer, items: Collection[str]) -> list[dict[str, str]
 
 
 def sealed_answer(master: MasterKey, answer: KeptAnswer) -> dict[str, object]:
-    """The values of a row that hold what was asked and answered."""
+    """The values of a row that hold the request and the answer."""
     about = about_answer(answer.project, answer.answer_id, answer.data_class)
     return sealed(master, about, (answer.input_items, answer.response))
 
 
 def sealed(master: MasterKey, about: bytes, content: tuple[bytes, bytes]) -> dict[str, object]:
-    """The values of a row that holds this, under a new key."""
+    """The values of a row that holds this content, under a new key."""
     key, nonce = os.urandom(KEY_BYTES), os.urandom(_NONCE_BYTES)
     plain = msgspec.msgpack.encode(content)
     return {
@@ -272,7 +272,7 @@ def sealed(master: MasterKey, about: bytes, content: tuple[bytes, bytes]) -> dic
 
 
 def opened(master: MasterKey, row: RowMapping) -> tuple[bytes, bytes]:
-    """What a row holds; one that was changed or moved cannot be opened.
+    """The content of a row; a row that was changed or moved cannot be opened.
 
     Raises:
         KeyClosed: this master key does not open it.
@@ -282,7 +282,7 @@ def opened(master: MasterKey, row: RowMapping) -> tuple[bytes, bytes]:
 
 
 def opened_about(master: MasterKey, row: RowMapping, about: bytes) -> tuple[bytes, bytes]:
-    """The same of any row that `sealed` has sealed, bound to this."""
+    """The content of any row that `sealed` has sealed, bound to `about`."""
     try:
         key = master.unwrap(bytes(row["wrapped_key"]), about)
     except UnwrapFailed:
@@ -296,13 +296,13 @@ def opened_about(master: MasterKey, row: RowMapping, about: bytes) -> tuple[byte
 
 
 async def forget_kept(database: Database, there: list[ColumnElement[bool]]) -> bool:
-    """Whether there was one; while a hold is in force it is hidden, and not destroyed."""
+    """Whether there was one; while a hold is in force it is hidden instead of destroyed."""
     async with database.writing() as connection:
         return await forget_in(connection, there)
 
 
 async def forget_in(connection: AsyncConnection, there: list[ColumnElement[bool]]) -> bool:
-    """The same together with other changes."""
+    """Like `forget_kept`, in a transaction with other changes."""
     is_shown = kept_answers.c.expires_us > 0
     hidden = update(kept_answers).where(*there, is_shown, is_held(kept_answers))
     kept = await connection.execute(hidden.values(expires_us=0))
@@ -311,7 +311,7 @@ async def forget_in(connection: AsyncConnection, there: list[ColumnElement[bool]
 
 
 def _listed(project: Project, item: str) -> str:
-    """How an item is listed: by its name, or by a digest of one that may say more than a name."""
+    """How an item is listed: by its id, or by a digest if the id may say more than a name."""
     if is_name(item):
         return item
     return hashlib.sha256(msgspec.msgpack.encode((*project, item))).hexdigest()
@@ -326,7 +326,7 @@ def _is(project: Project, answer_id: str) -> list[ColumnElement[bool]]:
 
 
 def _is_free() -> ColumnElement[bool]:
-    """What no hold keeps from going."""
+    """The rows that no hold protects."""
     return not_(is_held(kept_answers))
 
 

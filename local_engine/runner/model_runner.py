@@ -30,7 +30,7 @@ from local_engine.text.grammar import Grammar
 
 
 class Ranks(Protocol):
-    """The other ranks: told what is about to be computed, before it is."""
+    """The other ranks: they are told what to compute before rank 0 computes it."""
 
     def step(self, step: Step, batch: FlatBatch | None) -> None: ...
 
@@ -39,7 +39,7 @@ class Ranks(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A step laid out: everything computing needs of sequences that go on changing."""
+    """A step laid out with all that computing needs, since its sequences keep changing."""
 
     copies: tuple[BlockCopy, ...]
     step: Step
@@ -52,14 +52,14 @@ class Launched:
 
     choice: Choice | None = None
     marks: tuple[Mark, Mark] | None = None
-    """Of the device's own time, before and after."""
+    """The device's own time, before and after."""
     results: dict[str, Result] | None = None
     error: Exception | None = None
-    """Why there are none: told to whoever collects them, and to nobody else."""
+    """Why there are no results; raised when they are collected, and nowhere else."""
 
     @property
     def took_s(self) -> float:
-        """How long the device worked on it; to be asked when its results are there."""
+        """How long the device worked on it; known once its results are there."""
         assert self.marks is not None, "only a device that works on by itself has its own time"
         started, ended = self.marks
         return started.seconds_to(ended)
@@ -98,7 +98,7 @@ class ModelRunner:
         return self.compute(self.prepare(step))
 
     def prepare(self, step: Step) -> Prepared:
-        """Lay a step out; to be done before anything else is planned."""
+        """Lay a step out; call it before anything else is planned."""
         batch = flatten(step, self._block_size, self._tables) if step.items else None
         return Prepared(step.copies, step, batch)
 
@@ -111,7 +111,7 @@ class ModelRunner:
         """Tell the device what to compute; on a GPU it works on after this returns."""
         before = self._launched.choice
         if before is not None and before.rows is None:
-            # What is chosen row by row has to be known before anything follows from it.
+            # Tokens that are chosen row by row must be known before the next step uses them.
             self._settle(self._launched)
         started = self.timeline.mark()
         self.pool.apply(prepared.copies)
@@ -134,7 +134,7 @@ class ModelRunner:
 
     @torch.inference_mode()
     def collect(self, launched: Launched) -> dict[str, Result]:
-        """Wait for a step's results, if need be; raises what choosing its tokens raised."""
+        """Wait for a step's results, if need be; raises any error from choosing its tokens."""
         self._settle(launched)
         if launched.error is not None:
             raise launched.error
@@ -153,7 +153,7 @@ class ModelRunner:
                 self._last_tokens[name] = result.tokens[-1].token_id
 
     def _scores(self, batch: FlatBatch) -> torch.Tensor:
-        """One forward pass, and the scores of the rows that somebody asked for."""
+        """One forward pass, and the scores of the rows that need them."""
         attend = PagedAttention(self.spec, self.pool, batch, self._native)
         token_ids = self._chooser.known(batch.token_ids, batch.sources)
         hidden = self._decoder(token_ids, batch.positions, attend)
@@ -161,19 +161,20 @@ class ModelRunner:
 
     @property
     def clock_s(self) -> Callable[[], float]:
-        """By which a step is timed, so that the scheduler knows how much the next one may hold.
+        """The clock that times steps, so that the scheduler knows how much the next one may hold.
 
-        On a CPU it is what the computing thread worked: a busy neighbour makes every step longer,
-        and smaller ones would only make more of them. A device and other ranks are waited for.
+        On a CPU it counts the computing thread's own time: a busy neighbour makes every step
+        longer, and smaller steps would only be more steps. With a device or other ranks it counts
+        the time waited.
         """
         is_alone = self.device.type == "cpu" and self._ranks is None
         return time.thread_time if is_alone else time.monotonic
 
     @torch.inference_mode()
     def record_decodes(self, record: Record, most: int) -> None:
-        """From now on steps of up to `most` single tokens are played from recordings.
+        """Replay steps of up to `most` single tokens from recordings from now on.
 
-        With other ranks, or experts that multiply one by one, they are computed as ever.
+        With other ranks, or experts that multiply one by one, they are computed without recordings.
         """
         if self._ranks is not None or not self._is_recordable:
             return
@@ -195,14 +196,14 @@ class ModelRunner:
 
     @property
     def num_played(self) -> int:
-        """Steps that were played from a recording."""
+        """Steps that were replayed from a recording."""
         return 0 if self._graphs is None else self._graphs.num_played
 
     @torch.inference_mode()
     def embed(self, token_ids: list[int]) -> list[float]:
         """The mean of a text's hidden states, scaled to length one.
 
-        Raises `FloatingPointError` where that is no number.
+        Raises `FloatingPointError` if that is not a finite number.
         """
         if self._ranks is not None:
             self._ranks.text(token_ids)

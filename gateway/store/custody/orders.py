@@ -30,7 +30,7 @@ _ID_BYTES = 6
 
 
 class CustodyRefused(Exception):
-    """What was asked for is not allowed; the message says why, `field` whose value it is about."""
+    """The request is not allowed; the message says why, `field` names the value concerned."""
 
     def __init__(self, message: str, field: str | None = None) -> None:
         super().__init__(message)
@@ -38,11 +38,11 @@ class CustodyRefused(Exception):
 
 
 class CustodyChanged(CustodyRefused):
-    """Somebody else was faster than whoever acts on what they saw."""
+    """Somebody else acted first, so what the actor saw is outdated."""
 
 
 class Hold(Struct, frozen=True):
-    """Content that must not be erased: an organisation's, or one subject's of it."""
+    """Content that must not be erased: all of an organisation's, or that of one subject."""
 
     id: str
     organisation: str
@@ -53,11 +53,11 @@ class Hold(Struct, frozen=True):
     release_by: str
     """Who asked for its release; empty while nobody did."""
     released_by: str
-    """Who, being another, agreed; empty while it holds."""
+    """The second person, who agreed; empty while the hold is in force."""
 
 
 class Reveal(Struct, frozen=True):
-    """Leave to read content: of one organisation, of one request if it names one, for a while."""
+    """Permission to read content for a while: an organisation's, or one request's if named."""
 
     id: str
     organisation: str
@@ -72,10 +72,10 @@ class Reveal(Struct, frozen=True):
     used: int
     """How often content was read with it."""
     ended_by: str = ""
-    """Who ended it early, or declined it; empty where nobody did."""
+    """Who ended it early, or declined it; empty if nobody did."""
     ended_us: int = 0
     ended_comment: str = ""
-    """Why; not empty where somebody else than who asked declined it."""
+    """Why; never empty if somebody other than the person who asked declined it."""
 
     def is_open(self, now_us: int) -> bool:
         is_given = bool(self.approved_by) and not self.ended_by
@@ -83,7 +83,7 @@ class Reveal(Struct, frozen=True):
 
     @property
     def is_waiting(self) -> bool:
-        """Nobody has answered yet."""
+        """Whether nobody has answered yet."""
         return not self.approved_by and not self.ended_by
 
     @property
@@ -93,13 +93,13 @@ class Reveal(Struct, frozen=True):
 
 
 class CustodyReader:
-    """Reads what stands; that needs neither a log nor any key."""
+    """Reads holds and reveals; this needs neither a log nor any key."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def holds(self, organisation: str | None = None) -> Sequence[Hold]:
-        """Those in force."""
+        """The holds in force."""
         where = audit_holds.c.released_by == ""
         if organisation is not None:
             where &= audit_holds.c.organisation == organisation
@@ -107,7 +107,7 @@ class CustodyReader:
         return found
 
     async def reveals(self, since_us: int, organisation: str | None = None) -> Sequence[Reveal]:
-        """Those asked for or approved since then, oldest first: the weekly report."""
+        """Reveals asked for or approved since then, oldest first, for the weekly report."""
         where = (audit_reveals.c.asked_us >= since_us) | (audit_reveals.c.approved_us >= since_us)
         if organisation is not None:
             where &= audit_reveals.c.organisation == organisation
@@ -121,7 +121,7 @@ class CustodyReader:
 
 
 class Custody(CustodyReader):
-    """Two people, and a record of each step."""
+    """Changes holds and reveals: by two people, with a record of each step."""
 
     def __init__(self, database: Database, audit: AuditLog, clock: Clock) -> None:
         super().__init__(database)
@@ -129,11 +129,11 @@ class Custody(CustodyReader):
         self._clock, self._steady = clock, SteadyClock(clock)
 
     def ends_by_us(self) -> int:
-        """The time by which reveals have ended: a clock that is set back lengthens none."""
+        """The time by which reveals end: a clock that is set back does not lengthen them."""
         return max(self._clock.utc_us(), self._steady.utc_us())
 
     async def set_hold(self, actor: str, organisation: str, subject: str, reason: str) -> Hold:
-        """Raises CustodyRefused without a reason, and AuditUnavailable as whatever changes does."""
+        """Raises CustodyRefused without a reason, and AuditUnavailable as every change does."""
         reason = said_with(reason, "reason")
         hold = Hold(_new_id(), organisation, subject, reason, actor, self._clock.utc_us(), "", "")
         await self.record(actor, "hold.set", organisation, hold=hold.id, reason=reason)
@@ -141,14 +141,14 @@ class Custody(CustodyReader):
         return hold
 
     async def release_hold(self, actor: str, hold_id: str, seen: str | None = None) -> bool:
-        """The first person asks, a second one releases; whether it is released now.
+        """Ask for a release, or as the second person release; returns whether it is released now.
 
-        `seen` is who was seen to ask, empty for nobody: of two who only want to ask, the second
-        would otherwise release. None where nobody says what they saw.
+        `seen` is the person shown as asking, empty for nobody: of two people who only want to ask,
+        the second would otherwise release. None if the caller does not say.
 
         Raises:
             CustodyRefused: there is no such hold, or the same person came twice.
-            CustodyChanged: somebody else asks for the release than was seen.
+            CustodyChanged: somebody other than the person shown asks for the release.
         """
         hold = _one(await self._read(audit_holds, Hold, audit_holds.c.id == hold_id), "hold")
         if hold.released_by:
@@ -167,16 +167,16 @@ class Custody(CustodyReader):
             return False
         async with self._deeds.doing(actor, "hold.released", hold.organisation, hold=hold_id):
             await self._change(audit_holds, _as_was(hold), released_by=actor)
-        # An erasure that it kept back in some audit folder goes on.
+        # An erasure that the hold stopped in some audit folder continues.
         await ring(self._database)
         return True
 
     async def keep_hold(self, actor: str, hold_id: str, comment: str = "") -> None:
-        """Decline a release that was asked for; whoever asked for it takes it back.
+        """Decline a release that was asked for; the person who asked withdraws it this way.
 
         Raises:
-            CustodyRefused: there is no such hold, nobody asked, or another's is declined without a
-                why.
+            CustodyRefused: there is no such hold, nobody asked, or somebody else's request is
+                declined without a reason.
         """
         hold = _one(await self._read(audit_holds, Hold, audit_holds.c.id == hold_id), "hold")
         if not hold.release_by or hold.released_by:
@@ -194,7 +194,7 @@ class Custody(CustodyReader):
         return found[0] if found else None
 
     async def require_no_hold(self, organisation: str, subject: str | None) -> None:
-        """Raises CustodyRefused when a hold covers any of it; `subject` None is everybody."""
+        """Raises CustodyRefused if a hold covers any of it; `subject` None means everybody."""
         for hold in await self.holds(organisation):
             if not hold.subject or subject in (None, hold.subject):
                 raise CustodyRefused(f"hold {hold.id} forbids it: {hold.reason}")
@@ -209,7 +209,7 @@ class Custody(CustodyReader):
         ticket: str,
         minutes: int,
     ) -> Reveal:
-        """`request_id` empty is all content.
+        """Ask to read one request's content, or all content if `request_id` is empty.
 
         Raises:
             CustodyRefused: it does not say why and for how long, or names a request by blanks.
@@ -238,7 +238,7 @@ class Custody(CustodyReader):
         return reveal
 
     async def approve_reveal(self, actor: str, reveal_id: str) -> Reveal:
-        """Raises CustodyRefused when it is unknown, approved already, or the actor's own."""
+        """Raises CustodyRefused if it is unknown, ended, approved already, or the actor's own."""
         reveal = await self._reveal(reveal_id)
         if reveal.ended_by:
             raise CustodyRefused("the reveal was declined or ended")
@@ -254,10 +254,10 @@ class Custody(CustodyReader):
         return await self._reveal(reveal_id)
 
     async def end_reveal(self, actor: str, reveal_id: str, comment: str = "") -> Reveal:
-        """Decline one that waits, or close one that is open, at once and for good.
+        """Decline a waiting reveal, or close an open one, at once and for good.
 
         Raises:
-            CustodyRefused: it is unknown, over already, or another's is declined without a why.
+            CustodyRefused: it is unknown, over already, or another's is declined without a reason.
         """
         reveal, now_us = await self._reveal(reveal_id), self._clock.utc_us()
         if not reveal.is_waiting and not reveal.is_open(self.ends_by_us()):
@@ -272,10 +272,10 @@ class Custody(CustodyReader):
         return await self._reveal(reveal_id)
 
     async def use_reveal(self, actor: str, reveal_id: str) -> Reveal:
-        """Before content is shown, to who asked for it and nobody else.
+        """Call before content is shown, which only the person who asked may see.
 
         Raises:
-            CustodyRefused: it is not, or no longer, open, or another asked for it.
+            CustodyRefused: it is not, or no longer, open, or somebody else asked for it.
         """
         reveal = await self.require_open(actor, reveal_id)
         async with self._deeds.doing(actor, "reveal.used", reveal.organisation, reveal=reveal_id):
@@ -283,7 +283,7 @@ class Custody(CustodyReader):
         return reveal
 
     async def require_open(self, actor: str, reveal_id: str) -> Reveal:
-        """The same without counting: what is long is shown only as long as the reveal lasts."""
+        """The same without counting: long content is shown only as long as the reveal lasts."""
         reveal = await self._reveal(reveal_id)
         if actor != reveal.asked_by:
             raise CustodyRefused("content is shown to who asked for the reveal")
@@ -298,20 +298,20 @@ class Custody(CustodyReader):
         return reveal
 
     async def reveal(self, organisation: str, reveal_id: str) -> Reveal | None:
-        """One of an organisation's; None if it has no such reveal."""
+        """One of an organisation's reveals; None if it has no such reveal."""
         columns = audit_reveals.c
         where = (columns.id == reveal_id) & (columns.organisation == organisation)
         found = await self._read(audit_reveals, Reveal, where)
         return found[0] if found else None
 
     async def record(self, actor: str, action: str, organisation: str, **detail: str) -> None:
-        """One admin record; durable when this returns."""
+        """Write one admin record; it is durable when this returns."""
         await self._deeds.record(actor, action, organisation, **detail)
 
     def doing(
         self, actor: str, action: str, organisation: str, **detail: str
     ) -> AbstractAsyncContextManager[None]:
-        """Around a deed: recorded before it begins, and again when it did not come about."""
+        """Put around a deed: it is recorded before it begins, and again if it failed."""
         return self._deeds.doing(actor, action, organisation, **detail)
 
     async def _reveal(self, reveal_id: str) -> Reveal:
@@ -321,7 +321,7 @@ class Custody(CustodyReader):
     async def _was_signed_past(self, reveal: Reveal) -> bool:
         """Whether its log was signed while it was open, and again since its end.
 
-        Those moments never go back: a clock that is set back opens it to no later process either.
+        Signing times never go back: a clock that is set back reopens it for no later process.
         """
         columns = audit_checkpoints.c
         is_since = columns.signed_us >= reveal.approved_us
@@ -338,7 +338,7 @@ class Custody(CustodyReader):
             await connection.execute(insert(table).values(values))
 
     async def _change(self, table: Table, as_was: ColumnElement[bool], **values: Any) -> None:
-        """Raises CustodyRefused where the row is not, or no longer, as whoever acts has seen it."""
+        """Raises CustodyChanged if the row is no longer as the actor saw it."""
         async with self._database.writing() as connection:
             done = await connection.execute(update(table).where(as_was).values(**values))
         if done.rowcount != 1:
@@ -346,7 +346,7 @@ class Custody(CustodyReader):
 
 
 async def is_known(database: Database, organisation: str) -> bool:
-    """Whether there is such an organisation, or a log of one: a mistyped name protects nobody."""
+    """Whether such an organisation, or its log, exists: a mistyped name would protect nobody."""
     columns = (organisations.c.name, audit_sequences.c.organisation)
     async with database.reading() as connection:
         for column in columns:
@@ -357,7 +357,7 @@ async def is_known(database: Database, organisation: str) -> bool:
 
 
 def said_with(text: str, field: str = "comment", lacking: str = LACKING) -> str:
-    """What is said with a deed; raises CustodyRefused where nothing is, or too much."""
+    """The trimmed comment of a deed; raises CustodyRefused if it is empty or too long."""
     said = text.strip()
     if not said:
         raise CustodyRefused(lacking, field)
@@ -367,7 +367,7 @@ def said_with(text: str, field: str = "comment", lacking: str = LACKING) -> str:
 
 
 def _as_was(hold: Hold) -> ColumnElement[bool]:
-    """Of two who answer at the same moment the second one finds no such row any more."""
+    """The row as it was read: of two people who answer at once, the second does not find it."""
     columns = audit_holds.c
     return and_(
         columns.id == hold.id,
@@ -377,7 +377,7 @@ def _as_was(hold: Hold) -> ColumnElement[bool]:
 
 
 def _as_answered(reveal: Reveal) -> ColumnElement[bool]:
-    """The same of a reveal; how often it was used may differ."""
+    """The same for a reveal; how often it was used may differ."""
     columns = audit_reveals.c
     return and_(
         columns.id == reveal.id,

@@ -34,7 +34,7 @@ from gateway.types import Principal, Translation
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
 _TITLE_LENGTH = 200
 EXPIRED_KEPT_US = 7 * 86_400_000_000
-"""So long a worker knows a key that has expired."""
+"""How long a worker knows a key that has expired."""
 TURNED = "This key was given another secret meanwhile. Nothing was done now."
 OVERLAPS = "This key has two secrets: say that the older one ends now. Nothing was done."
 
@@ -51,7 +51,7 @@ class Place(Struct, frozen=True):
 
 
 class NewKey(Struct, frozen=True):
-    """What is asked for when a key is issued."""
+    """The properties of a key to be issued."""
 
     place: Place
     name: str
@@ -62,19 +62,19 @@ class NewKey(Struct, frozen=True):
     expires_us: int | None = None
     translation: Translation = "warn"
     workload: Workload | None = None
-    """By whose tokens it is proved, instead of by a secret."""
+    """Whose tokens prove it, instead of a secret."""
     key_id: str = ""
-    """Chosen by whoever records the deed before it is done; otherwise drawn."""
+    """Chosen by a caller that records the deed in advance; otherwise drawn."""
 
 
 class KeyReader:
-    """Reads keys, of which none is known but by a digest: that needs no pepper."""
+    """Reads keys, which are stored as digests only; reading needs no pepper."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def keys(self, organisation: str | None = None) -> list[KeyRecord]:
-        """Keys with the newest first, of one organisation or of all; revoked ones too."""
+        """Keys of one organisation or of all, the newest first; revoked ones too."""
         query = select(virtual_keys).order_by(virtual_keys.c.created_us.desc(), virtual_keys.c.id)
         if organisation is not None:
             query = query.where(virtual_keys.c.organisation == organisation)
@@ -83,7 +83,7 @@ class KeyReader:
 
 
 class KeyStore(KeyReader):
-    """Reads and changes keys; every change is heard by all workers within a second."""
+    """Reads and changes keys; every change reaches all workers within a second."""
 
     def __init__(
         self,
@@ -108,13 +108,13 @@ class KeyStore(KeyReader):
             await self._ensure(connection, place)
 
     async def issue(self, new: NewKey) -> KeyText:
-        """Make a key, and its place where missing; the text can never be read again.
+        """Make a key, and its place if missing; the text can never be read again.
 
-        That of a key with a `workload` opens nothing: it is drawn so that the row has a digest.
+        The text of a key with a `workload` opens nothing: it only gives the row a digest.
 
         Raises:
             RequestInvalid: a name has a form that is not allowed, there is a key with this id, its
-                workspace is archived, or another key that lives is bound to such tokens.
+                workspace is archived, or another live key is bound to such tokens.
         """
         check_place(new.place)
         if not 0 < len(new.name) <= _TITLE_LENGTH:
@@ -141,7 +141,7 @@ class KeyStore(KeyReader):
         try:
             async with self._database.writing() as connection:
                 if new.workload is not None:
-                    # The counter is raised first, so that two that are bound at once take turns.
+                    # The counter is raised first, so that two bound at once take turns.
                     await bump(connection)
                     await require_unbound(connection, new.workload, self._clock.utc_us())
                 await self._ensure(connection, new.place)
@@ -182,7 +182,7 @@ class KeyStore(KeyReader):
     async def table(self) -> KeyTable:
         """All keys that are not revoked, for a worker's memory; long expired ones are left out.
 
-        Those that expired lately are in it: a clock that is set too far may be set right again.
+        Recently expired ones are included: a clock that is ahead may be corrected.
         """
         since_us = min(self._clock.utc_us(), self._steady.utc_us()) - EXPIRED_KEPT_US
         columns = virtual_keys.c
@@ -197,7 +197,7 @@ class KeyStore(KeyReader):
         return key_table(revision, map(_record, rows), self._steady.utc_us)
 
     async def revoke(self, key_id: str, organisation: str | None = None) -> None:
-        """End a key for good; again is no error.
+        """End a key for good; revoking it again is no error.
 
         Raises:
             RequestInvalid: there is no such key, or it belongs to another organisation.
@@ -206,7 +206,7 @@ class KeyStore(KeyReader):
             row = await self._locked(connection, key_id, organisation)
             if row["revoked_us"] is not None:
                 return
-            # The counter is raised first, so that it is known from which revision on it is dead.
+            # The counter is raised first, to know from which revision on the key is dead.
             await bump(connection)
             ended = {
                 "revoked_us": self._clock.utc_us(),
@@ -224,14 +224,14 @@ class KeyStore(KeyReader):
         seen: str | None = None,
         ends_former: bool = True,
     ) -> KeyText:
-        """Give a key a new secret; the one it has stays good for `overlap_s` more seconds.
+        """Give a key a new secret; the present one stays valid for `overlap_s` more seconds.
 
-        The one before that ends. So a form says by `seen` (`secrets_mark`) which secrets it was
-        made for: one that is sent twice would end the secret that is in use. Whoever did not look
-        ends one that is still good only where `ends_former` says so.
+        The secret before the present one ends. So a form says by `seen` (`secrets_mark`) which
+        secrets it was made for: a form sent twice would end the secret that is in use. Without
+        `seen`, a former secret that is still valid ends only if `ends_former` is set.
 
         Raises:
-            ChangedMeanwhile: it has other secrets by now, or two where one was thought of.
+            ChangedMeanwhile: it has other secrets by now, or two where one was expected.
             RequestInvalid: there is no such key, it is revoked, or another organisation's.
         """
         key = issue_key(self._random_bytes, key_id)
@@ -258,9 +258,9 @@ class KeyStore(KeyReader):
         return key
 
     async def take_back(self, told_nobody: KeyText) -> None:
-        """End a secret that a rotation made and nobody could be told; the one before goes on.
+        """End a secret from a rotation that nobody could be told; the previous one stays valid.
 
-        Nothing happens where it was replaced meanwhile.
+        Nothing happens if the secret was replaced meanwhile.
         """
         columns, text = virtual_keys.c, told_nobody.reveal()
         async with self._database.writing() as connection:
@@ -314,7 +314,7 @@ class KeyStore(KeyReader):
 
 
 async def _require_open(connection: AsyncConnection, place: Place) -> None:
-    # Shared, so that nobody archives it until the key is there to be seen.
+    # A shared lock, so that nobody archives it until the key is there to be seen.
     query = select(workspaces.c.archived_us).with_for_update(read=True)
     query = query.where(
         workspaces.c.organisation == place.organisation, workspaces.c.name == place.workspace
@@ -325,7 +325,7 @@ async def _require_open(connection: AsyncConnection, place: Place) -> None:
 
 
 def secrets_mark(former_until_us: int | None) -> str:
-    """By which a form says which secrets of a key it was made for; every rotation makes another."""
+    """The mark by which a form names the secrets it was made for; each rotation changes it."""
     return str(former_until_us or "one")
 
 

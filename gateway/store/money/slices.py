@@ -24,9 +24,9 @@ _SPARE_PARTS = 8
 _TIGHT_PARTS = 50
 """The last fiftieth of a limit (2 %) is handed out to the micro-dollar, never ahead."""
 NO_WINDOW = -1
-"""The window of a slice that nothing was ever leased for."""
+"""The window of a slice for which nothing was ever leased."""
 _window_end_us = lru_cache(1024)(window_end_us)
-"""Thousands of limits that nobody draws on are of few windows."""
+"""Thousands of unused limits share few windows."""
 
 
 class LeaseHolder(Struct, frozen=True):
@@ -37,12 +37,12 @@ class LeaseHolder(Struct, frozen=True):
 
 
 class Claim(Struct, frozen=True):
-    """What a worker reports of a slice and wants for it; sums run from the slice's beginning."""
+    """What a worker reports and wants for a slice; sums count from the slice's beginning."""
 
     key: BudgetKey
     window_start_us: int
     amount_microusd: int
-    """What it holds, spent parts included; less than it was given when it gives back."""
+    """What it holds, spent parts included; less than it was granted when it gives back."""
     spent_microusd: int
     reserved_microusd: int
     wanted_microusd: int = 0
@@ -50,7 +50,7 @@ class Claim(Struct, frozen=True):
     """How much more than `wanted` is welcome while there is plenty."""
     is_last: bool = False
     booked_microusd: int = 0
-    """What it was told is booked: a lease of which less is booked is one it never heard of."""
+    """What it knows is booked: a lease with less booked is one that it never heard of."""
 
 
 class Grant(Struct, frozen=True):
@@ -58,7 +58,7 @@ class Grant(Struct, frozen=True):
 
     key: BudgetKey
     is_fresh: bool
-    """The old slice is over (a new window, or it was written off): this is another one."""
+    """Whether the old slice is over (a new window, or written off) and this is another one."""
     window_start_us: int
     amount_microusd: int
     valid_until_us: int
@@ -67,15 +67,15 @@ class Grant(Struct, frozen=True):
     elsewhere_microusd: int
     """What other workers hold."""
     is_tight: bool
-    """So little is left that nothing should lie idle."""
+    """Whether so little is left that nothing should stay unused."""
     is_gone: bool = False
-    """The old slice was written off, and there is none until it is asked for."""
+    """Whether the old slice was written off, and there is none until it is asked for."""
     begun_us: int = 0
-    """When the limit was set first that it is a part of."""
+    """When its limit was first set."""
 
 
 class Budget(Struct, frozen=True):
-    """A limit of an account as the database has it."""
+    """The limit of an account, as stored in the database."""
 
     limit: Limit
     window_start_us: int
@@ -84,7 +84,7 @@ class Budget(Struct, frozen=True):
     zone_since_us: int = 0
     """When its time zone was set: no window ends early because the zone was changed."""
     begun_us: int = 0
-    """When the limit was set first: what was spent before does not count."""
+    """When the limit was first set: what was spent before does not count."""
 
     @property
     def left_microusd(self) -> int:
@@ -127,7 +127,7 @@ def roll(budget: Budget, now_us: int) -> Budget:
 def without(budget: Budget, lease: Lease, parked_microusd: int = 0) -> Budget:
     """The budget after a lease was written off: its outstanding part counts as spent.
 
-    But for what was set aside for parked lines: whoever ends those pays for them then.
+    Except what was reserved for parked lines: the worker that ends those books their cost.
     """
     outstanding = lease.outstanding_microusd
     lost = max(outstanding - parked_microusd, 0)
@@ -147,7 +147,7 @@ def exchanged(
         budget: in its present window.
         held: the claimant's lease in this window, if it has one.
         claim: what it reports and wants.
-        lease: an empty lease to start with when it has none.
+        lease: an empty lease to start with if it has none.
     """
     amount = spent = outstanding = booked = 0
     target = claim.wanted_microusd
@@ -161,7 +161,7 @@ def exchanged(
     left = budget.limit.limit_microusd - spent_now - leased_now
     need = max(target - amount, 0) if claim.wanted_microusd else 0
     spare = (left - need - _tight(budget.limit)) // _SPARE_PARTS
-    # What came for others who asked a moment before lies there already.
+    # What other requests of this worker were granted a moment ago is there already.
     idle = max(amount - target, 0)
     need += max(min(claim.spare_microusd, spare) - idle, 0)
     granted = max(min(need, left), 0)
@@ -178,8 +178,8 @@ def answer(
 ) -> tuple[Budget, Grant, Lease | None]:
     """Budget, grant and lease after a claim; `own` is the lease of this run and window, if any.
 
-    A slice that was written off is followed by another one only once its holder knows: a lease of
-    which it never heard would be taken for the old one, and what that spent be counted again.
+    A slice that was written off is followed by another one only once its holder knows: it would
+    take a lease that it never heard of for the old one, whose spending would be counted again.
     """
     if own is None and claim.window_start_us == budget.window_start_us:
         return budget, _gone(budget, claim.key), None
@@ -189,7 +189,7 @@ def answer(
         and claim.booked_microusd <= own.spent_microusd
     )
     if own is not None and not is_same:
-        # The grant never reached its holder, so nothing of it was used: it goes back.
+        # The grant never reached its holder, so none of it was used: it goes back.
         unused = own.outstanding_microusd
         budget = replace(budget, leased_microusd=budget.leased_microusd - unused)
     after, lease = exchanged(budget, own if is_same else None, claim, empty)
@@ -211,7 +211,7 @@ def answer(
 
 
 def others_hold(before: Budget, grant: Grant) -> bool:
-    """Whether a budget was just overdrawn of which other workers could still spend something."""
+    """Whether a budget was just overdrawn while other workers could still spend some of it."""
     is_new = grant.left_microusd < 0 <= before.left_microusd
     return is_new and grant.elsewhere_microusd > 0
 
@@ -254,26 +254,26 @@ class HeldSlice(Pot):
         super().__init__(limit)
         self.window_start_us = NO_WINDOW
         self.valid_until_s = 0.0
-        """On the clock that nobody sets: a slice must not outlive its lease by a clock set back."""
+        """On the monotonic clock: a clock set back must not let a slice outlive its lease."""
         self.booked = 0
-        """How much of `spent` the database knows."""
+        """How much of `spent` the database knows of."""
         self.left = left
         self.left_of_us = left_of_us
-        """When the window began that `left` is of."""
+        """The beginning of the window that `left` belongs to."""
         self.begun_us: int | None = None
-        """When its limit was set first; None of an end user of whom nothing was heard yet."""
+        """When its limit was first set; None for an end user that is not known yet."""
         self.is_stale = False
-        """Whether somebody asked what is left, and it was heard long ago."""
+        """Whether what is left was asked for, and was heard long ago."""
         self.elsewhere = 0
         self.is_tight = False
         self.is_unsure = False
-        """Whether a claim was sent whose answer never came."""
+        """Whether a claim was sent and its answer never came."""
         self.seen = (0, 0)
         self.quiet_rounds = self.ample_rounds = 0
 
     @classmethod
     def of(cls, budget: Budget) -> Self:
-        """Nothing of it, with what is left of it now."""
+        """An empty slice of a budget, with what is left of the budget now."""
         part = cls(budget.limit, budget.left_microusd, budget.window_start_us)
         part.begun_us = budget.begun_us
         return part
@@ -290,20 +290,20 @@ class HeldSlice(Pot):
         self.is_unsure = self.is_stale = False
 
     def end(self) -> None:
-        """It is given back: whoever comes from now on asks, also who needs nothing of it.
+        """Mark it as given back: every later request asks for a lease, even one that needs nothing.
 
-        What they cost would be booked nowhere, since nothing is leased that it could be booked on.
+        Otherwise its cost would be booked nowhere, since there is no lease to book it on.
         """
         self.valid_until_us = 0
 
     @property
     def reachable(self) -> int:
-        """What there is of it, also with what others hold."""
+        """What there is of the budget, including what others hold."""
         return self.left + self.free + self.elsewhere
 
     @property
     def unspent(self) -> int:
-        """What there would be of it with nothing set aside, by what others told last."""
+        """What there would be of the budget with nothing reserved, as last heard from others."""
         return self.reachable + self.reserved
 
     @property
@@ -311,16 +311,16 @@ class HeldSlice(Pot):
         return self.is_unsure or self.is_stale or self.spent != self.booked
 
     def is_charged_with(self, admitted_us: int) -> bool:
-        """Whether what was let through then is charged here, as far as is known.
+        """Whether what was admitted then is charged here, as far as is known.
 
-        It is not where the limit, or the window, has begun since.
+        It is not if the limit, or the window, has begun since.
         """
         return max(self.window_start_us, self.begun_us or 0) <= admitted_us
 
     def left_at(self, now_us: int) -> int:
-        """What is left of the limit now, as last heard; what was heard long ago is asked anew.
+        """What is left of the limit now, as last heard; old news is marked to be asked for again.
 
-        Where a policy decides by it and refuses all who come, nothing else would ever ask.
+        If a policy decides by it and refuses every request, nothing else would ever ask.
         """
         if now_us < self.valid_until_us:
             return self.left + self.amount - self.spent - self.reserved
@@ -328,7 +328,7 @@ class HeldSlice(Pot):
         return self._left_as_heard(now_us)
 
     def used_share(self, now_us: int) -> float:
-        """How much of the limit is used, with what others hold; nobody is asked for it."""
+        """How much of the limit is used, including what others hold; the database is not asked."""
         limit_microusd = self.limit.limit_microusd
         is_heard = now_us < self.valid_until_us
         left = self.left + self.free if is_heard else self._left_as_heard(now_us)
@@ -341,13 +341,13 @@ class HeldSlice(Pot):
         return self.left + self.free
 
     def count_quiet(self) -> int:
-        """For how many rounds nothing was reserved or spent."""
+        """Count the rounds in which nothing was reserved or spent."""
         now = (self.spent, self.reserved)
         self.quiet_rounds = self.quiet_rounds + 1 if now == self.seen else 0
         self.seen = now
         return self.quiet_rounds
 
     def count_ample(self, *, is_ample: bool) -> int:
-        """For how many rounds more than a slice lay idle, as after a burst of dear requests."""
+        """Count the rounds in which more than a slice was unused, as after a burst of requests."""
         self.ample_rounds = self.ample_rounds + 1 if is_ample else 0
         return self.ample_rounds

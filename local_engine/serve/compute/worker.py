@@ -48,7 +48,7 @@ from local_engine.text.grammar import Grammar, GrammarCompiler, GrammarRefused
 
 
 _READ_BYTES = 1 << 20
-# While somebody waits for a grammar nothing wakes the loop; it looks that often.
+# While a request waits for a grammar nothing wakes the loop; it polls at this interval.
 _GRAMMAR_POLL_S = 0.005
 # After so many steps an idle moment is used to count all blocks.
 _CHECK_EVERY_STEPS = 1000
@@ -56,7 +56,7 @@ _CHECK_EVERY_STEPS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """A step that was started, and whom to ask for what it gave."""
+    """A step that was started, and how to get its results."""
 
     step: Step
     land: Callable[[], Computed]
@@ -87,7 +87,7 @@ class Worker:
         self._occupancy = Gauge(runner.device)
         self._sequences: dict[str, Sequence] = {}
         self._texts: dict[str, list[int]] = {}
-        """To be embedded, in the order they came."""
+        """Texts to be embedded, in the order they came."""
         self._compiling: dict[str, Future[Grammar]] = {}
         self._compilers = ThreadPoolExecutor(1, thread_name_prefix="grammar")
         self._lane = choose_lane(runner, is_ahead=is_overlapping)
@@ -108,7 +108,7 @@ class Worker:
     def run(self) -> None:
         """Loop until the other side hangs up or says `Stop`."""
         try:
-            # An engine that nobody asked yet has figures too.
+            # An engine without requests so far has figures too.
             self._send(Updates([], self.stats()))
             while not self._is_stopping:
                 is_idle = not self._advance()
@@ -137,7 +137,7 @@ class Worker:
         )
 
     def _advance(self) -> bool:
-        """Start the next step and conclude the one before; false if there was neither."""
+        """Start the next step and conclude the previous one; false if there was neither."""
         before, prepared = self._flight, self._plan()
         self._flight = None
         if prepared is not None:
@@ -164,7 +164,7 @@ class Worker:
         return prepared
 
     def _land(self, flight: Flight) -> Computed | None:
-        """What a step gave; nothing if it failed, which its sequences are told."""
+        """The results of a step; None if it failed, which is reported to its sequences."""
         try:
             return flight.land()
         except Exception as error:  # noqa: BLE001 - the worker loop outlives one bad step
@@ -200,7 +200,7 @@ class Worker:
         self._attach_grammars()
 
     def _conclude(self, step: Step, computed: Computed) -> None:
-        """Take what a step gave, and say it."""
+        """Apply the results of a step, and report them."""
         results = computed.results
         num_prompt_tokens = step.num_tokens - step.num_decode_tokens
         if step.items:
@@ -232,7 +232,7 @@ class Worker:
                 self._refuse(item.sequence, result.refusal)
 
     def _tell_cache(self) -> None:
-        """What happened to cached blocks since this was last told."""
+        """Report what happened to cached blocks since the last report."""
         number, events = self._scheduler.events.take_new()
         if events:
             self._send(CacheNews(number, encode_news(events)))
@@ -251,7 +251,7 @@ class Worker:
         self._send(Chained(message.request_id, size, chain))
 
     def _guess(self) -> None:
-        """Drafts for the next step, while few enough run for it to be worth their tokens."""
+        """Draft tokens for the next step, while few enough sequences run for it to pay off."""
         if self._drafter is not None and self._scheduler.num_running <= MAX_SPECULATING:
             ready = [each for each in self._sequences.values() if may_speculate(each)]
             self._drafter.propose(ready)
@@ -274,7 +274,7 @@ class Worker:
             self._forget(sequence)
             self._send(Failed(sequence.sequence_id, "engine_failed"))
         if not self._runner.is_usable():
-            # Every step after this one would fail, too: a new process gets the device back.
+            # Every later step would fail, too: a new process gets the device back.
             log_event("engine.device_lost")
             self._is_stopping = True
 
@@ -354,7 +354,7 @@ class Worker:
             self._texts[message.request_id] = message.token_ids
 
     def _embed_next(self) -> bool:
-        """One text between two steps, whatever waits: nobody's answer stops for a pile of them."""
+        """Embed one text between two steps, so that no answer waits for a whole pile of texts."""
         if not self._texts:
             return False
         request_id = next(iter(self._texts))
