@@ -24,7 +24,7 @@ from gateway.store.schema.tables import revisions
 
 
 def question(database: Database, worker: str = "") -> str:
-    """The query of one worker, as text: it is asked several times a second and never differs."""
+    """The query of one worker, as text: it runs several times a second and never changes."""
     query: Select[Any] = select(
         revisions.c.revision,
         exists().where(batches.c.state.in_(ACTIVE)),
@@ -41,39 +41,39 @@ def question(database: Database, worker: str = "") -> str:
 
 
 def _is_read_only(kind: str) -> ColumnElement[bool]:
-    """A server that was demoted answers every question, and takes nothing."""
+    """Whether the server is read-only: a demoted one answers every query but accepts no writes."""
     if kind == "sqlite":
         return false()
     return func.current_setting("transaction_read_only") == "on"
 
 
 def _is_awaited(worker: str) -> ColumnElement[bool]:
-    """By a database that was put back: whoever serves all the same went on as if nothing was."""
+    """Whether a restored database waits for the worker, which went on as if nothing happened."""
     columns = audit_awaited_workers.c
     untold = (columns.worker == worker, columns.told_us == 0, columns.lost_us == 0)
     return exists().where(*untold)
 
 
 async def is_read_only(database: Database) -> bool:
-    """Whether it takes no writes; raises NotReady where it does not answer either."""
+    """Whether it accepts no writes; raises NotReady if it does not answer at all."""
     async with database.reading() as connection:
         return await is_read_only_in(connection)
 
 
 async def is_read_only_in(connection: AsyncConnection) -> bool:
-    """The same of the server that one connection leads to: of a pool each may lead elsewhere."""
+    """The same for one connection's server: connections of a pool may lead to different ones."""
     query = select(_is_read_only(connection.dialect.name))
     return bool((await connection.execute(query)).scalar_one())
 
 
 async def write_nothing_new(database: Database) -> None:
-    """What is there, written once more: SQLite says of a full disk only to who writes.
+    """Write what is there once more: SQLite reports a full disk only on a write.
 
     Raises:
-        NotReady: it was not taken.
+        NotReady: the write failed.
     """
     async with database.writing() as connection:
-        for step in (1, -1):  # SQLite writes no page of which nothing was changed meanwhile.
+        for step in (1, -1):  # SQLite writes no page without a change.
             moved = update(revisions).values(revision=revisions.c.revision + step)
             await connection.execute(moved)
 
@@ -87,7 +87,7 @@ _first_schedule = select(func.min(policy_schedules.c.at_us)).where(
 
 
 class Waiting:
-    """What waits, as the database said last; before it said anything, everything might."""
+    """What waits, as last read from the database; before the first read, everything might."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -98,10 +98,10 @@ class Waiting:
         self._scheduled_us: int | None = 0
         self._is_read_only = False
         self.is_awaited = False
-        """Whether the database was put back, and waits for this worker to start anew."""
+        """Whether the database was restored, and waits for this worker to restart."""
 
     def see(self, row: Sequence[Any]) -> int:
-        """Take in an answer to `question`; the revision in it."""
+        """Take in an answer to `question`; returns its revision."""
         revision, has_batches, has_parcels, self._ordered_us, self._scheduled_us, *told = row
         self._is_read_only, self.is_awaited = map(bool, told)
         self._has_batches, self._has_parcels = bool(has_batches), bool(has_parcels)
@@ -114,19 +114,19 @@ class Waiting:
         return "The database takes no writes." if self._is_read_only else ""
 
     def batches(self) -> bool:
-        """Whether a batch is not over."""
+        """Whether any batch is not over."""
         return self._has_batches
 
     def batches_lately(self, within_s: float) -> bool:
-        """Whether a batch was not over a moment ago: what is counted of them must end at zero."""
+        """Whether any batch was active a moment ago: their gauges must still go down to zero."""
         return self._clock.monotonic_s() - self._batches_s < within_s
 
     def parcels(self) -> bool:
-        """Whether a vendor has lines of ours, or may get some; it is to forget them in the end."""
+        """Whether a vendor has lines of ours, or may get some; it must delete them in the end."""
         return self._has_parcels or self._has_batches
 
     def checkups(self) -> bool:
-        """Whether somebody waits for a connection test."""
+        """Whether a connection test waits to be run."""
         ordered_us = self._ordered_us
         return ordered_us is not None and self._clock.utc_us() - ordered_us < CLAIM_WITHIN_US
 

@@ -35,7 +35,7 @@ KvEvent = BlockStored | BlockRemoved | AllBlocksCleared
 
 
 class EventLog:
-    """The last events, numbered from 0; a reader that fell behind sees the gap and starts anew."""
+    """The last events, numbered from 0; a reader that fell behind sees the gap and restarts."""
 
     def __init__(self, capacity: int = 10_000) -> None:
         self._events: deque[KvEvent] = deque(maxlen=capacity)
@@ -46,7 +46,7 @@ class EventLog:
         self._num_events += 1
 
     def take_new(self) -> tuple[int, list[KvEvent]]:
-        """What was not taken before, and the number of its first event."""
+        """The events not taken before, and the number of the first one."""
         count = min(self._num_events - self._num_taken, len(self._events))
         self._num_taken = self._num_events
         newest_first = list(islice(reversed(self._events), count))

@@ -4,17 +4,17 @@ A step has a base cost, for reading the weights and for the sequences that decod
 prompt token. Both are learned from measured steps; until then a fixed chunk is used.
 """
 
-# Whatever makes a step without prompts longer is somebody else's doing: a base falls at once.
+# A step without prompts is made longer only by other work on the machine: a base falls at once.
 _QUIET_WEIGHT, _PROMPT_WEIGHT = 0.05, 0.5
 
 
 class Pace:
-    """A step beside decoders takes `stretch` times one without prompts, and no step `longest_s`."""
+    """Prompts may stretch a step with decoders `stretch`-fold, and any by `longest_s` at most."""
 
     def __init__(self, stretch: float = 3.0, longest_s: float = 0.1) -> None:
         self._stretch = stretch
         self._longest_s = longest_s
-        # By the bit length of how many decode: what a step without prompts takes.
+        # The time of a step without prompts, by the bit length of the number of decode tokens.
         self._bases_s: dict[int, float] = {}
         self._per_token_s = 0.0
 
@@ -25,13 +25,13 @@ class Pace:
             known_s = self._bases_s.get(size, took_s)
             self._bases_s[size] = min(took_s, known_s + _QUIET_WEIGHT * (took_s - known_s))
         elif self._bases_s:
-            # A base that was measured in a slower moment must not make prompts look free.
+            # A base that was measured in a slow moment must not make prompts look free.
             rest_s = max(took_s - self._base_s(num_decode_tokens), 0.2 * took_s) / num_prompt_tokens
             known_s = self._per_token_s or rest_s
             self._per_token_s = known_s + _PROMPT_WEIGHT * (rest_s - known_s)
 
     def chunk(self, num_decode_tokens: int) -> int:
-        """Prompt tokens for a step beside `num_decode_tokens`; 0 while nothing is known."""
+        """Prompt tokens for a step with `num_decode_tokens`; 0 while nothing is known."""
         if not self._per_token_s:
             return 0
         base_s = self._base_s(num_decode_tokens)

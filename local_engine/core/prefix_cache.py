@@ -15,7 +15,7 @@ from collections.abc import Sequence as Tokens
 def group_salt(server_key: bytes, tenant: str, model_digest: str, data_class: str) -> bytes:
     """Where the chain of a group starts; never taken from a client.
 
-    Lengths are written down, so that no two groups can be spelt alike.
+    Lengths are included, so that no two groups give the same message.
     """
     parts = [part.encode() for part in (tenant, model_digest, data_class)]
     message = b"".join(len(part).to_bytes(4, "big") + part for part in parts)

@@ -45,7 +45,7 @@ class WorkerRefused(RuntimeError):
 
 
 class WorkerLink:
-    """This side of the socket: who waits for what, and whether the worker still lives."""
+    """This side of the socket: routes answers to waiting calls, and knows if the worker lives."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -99,7 +99,7 @@ class WorkerLink:
         return inbox
 
     def leave(self, generation: Generation) -> None:
-        """Nobody reads on: whatever is still computed is stopped with the next step."""
+        """Stop reading: whatever is still being computed is stopped at the next step."""
         if self._inboxes.pop(generation.sequence_id, None) is not None:
             self._send(Abort(generation.sequence_id))
 
@@ -136,7 +136,7 @@ class WorkerLink:
         await self.closed()
 
     def _send(self, message: object) -> None:
-        # Its end may be seen by the transport a turn before it is by who reads.
+        # The transport may notice the end one turn of the loop before the reader does.
         if self.is_alive and not self._writer.is_closing():
             self._writer.write(encode(message))
 
@@ -190,7 +190,7 @@ class WorkerLink:
         self.stats = Stats()
         if not self._ready.done():
             self._ready.set_exception(WorkerRefused("the worker process ended while loading"))
-            # Somebody may have stopped waiting; an exception that nobody asks for is no news.
+            # If nobody waits any more, asyncio must not report the exception as never retrieved.
             self._ready.exception()
         for sequence_id in tuple(self._inboxes):
             self._deliver(sequence_id, Failed(sequence_id, "worker_gone"), is_last=True)

@@ -69,7 +69,7 @@ class Listener(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if not self.should_exit:
-            # A prompt may be read for longer than anybody waits, and a thread cannot be told.
+            # Reading a prompt may take longer than anybody waits, and a thread cannot be stopped.
             last = threading.Timer(_END_WITHIN_S, _end_now)
             last.daemon = True
             last.start()
@@ -87,9 +87,9 @@ class Listener(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def close(self) -> None:
-        """Let go of connections of which something is still awaited: no loop ends with them."""
+        """Drop connections that something still waits for: the loop would not end with them."""
         if self.server_state.tasks:
-            # They were cancelled, and say so.
+            # They were cancelled, and send a last message about it.
             await asyncio.wait(self.server_state.tasks, timeout=_LAST_WORDS_S)
         self._crowd.end_all()
         await asyncio.sleep(0)
@@ -116,7 +116,7 @@ def serve(options: ServeOptions) -> int:
 async def _serve(
     options: ServeOptions, listener: socket.socket, encryption: Encryption | None
 ) -> int:
-    # Prompts are read on as many threads as can run: more of them only hold up the loop.
+    # Prompts are read on as many threads as can run: more would only hold up the loop.
     readers = ThreadPoolExecutor(max(2, min(32, os.cpu_count() or 2)), "prompt")
     asyncio.get_running_loop().set_default_executor(readers)
     bounds = _permitted(options.bounds)

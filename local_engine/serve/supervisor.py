@@ -18,11 +18,11 @@ from local_engine.serve.wire import socket_pair
 
 _RESTART_PAUSE_S = 1.0
 WORKER_ENDS_WITHIN_S = 5.0
-"""From being told to: it ends after the step it is in, or is killed."""
+"""After it was told to: it ends after its current step, or is killed."""
 
 
 class Supervisor:
-    """One worker at a time; `on_change` hears of every engine that is ready and of its end."""
+    """Runs one worker at a time; `on_change` gets each engine when it is ready, None at its end."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Supervisor:
         try:
             self._link = link = await WorkerLink.over(ours)
             if self._stopping.is_set():
-                # Since it was begun, and whoever said so found no process; nothing is in it yet.
+                # `stop` came while it started and found no process; it does nothing yet.
                 self._process.kill()
                 return
             ready = await link.ready()
@@ -108,11 +108,11 @@ async def _ended(process: asyncio.subprocess.Process, link: WorkerLink | None = 
     try:
         async with asyncio.timeout(WORKER_ENDS_WITHIN_S):
             if link is not None:
-                # A worker that reads nothing takes no last word either.
+                # A worker that reads nothing does not read this message either.
                 await link.stop()
             await process.wait()
     except TimeoutError:
-        # Two may wait for one worker, and both for as long; what has ended cannot be killed.
+        # Two callers may wait for one worker equally long; what has ended cannot be killed.
         if process.returncode is None:
             process.kill()
         await process.wait()

@@ -29,13 +29,13 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     data_class: str = ""
     is_zeroed: bool = False
     request_id: str = ""
-    """Of a request of several sequences: they may meet each other's blocks, whoever asks."""
+    """Set for a request of several sequences: they may share each other's blocks in any case."""
     cache_salt: str = ""
-    """What keeps a request apart from others of its own group, too."""
+    """Keeps a request apart even from others of its own group."""
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):
-    """Nobody wants the rest of a sequence, or a text's embedding."""
+    """Stop computing a sequence, or a text's embedding, that nobody waits for any more."""
 
     sequence_id: str
 
@@ -48,7 +48,7 @@ class Embed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Chain(msgspec.Struct, frozen=True, tag=True):
-    """Say under which hashes the blocks of a prompt are cached for a group."""
+    """Ask under which hashes the blocks of a prompt are cached for a group."""
 
     request_id: str
     token_ids: list[int]
@@ -84,7 +84,7 @@ class Update(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Stats(msgspec.Struct, frozen=True, array_like=True):
-    """Where the worker stands."""
+    """The worker's gauges and counters."""
 
     num_waiting: int = 0
     num_running: int = 0
@@ -102,14 +102,14 @@ class Stats(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Updates(msgspec.Struct, frozen=True, tag=True):
-    """What one step added to all of them."""
+    """What one step added to all sequences."""
 
     updates: list[Update]
     stats: Stats
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """A sequence or an embedding that will not be computed, and why in one word."""
+    """A sequence or an embedding will not be computed; `code` says why in one word."""
 
     request_id: str
     code: str
@@ -144,7 +144,7 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
     dtype: str
     device: str
     precision: str
-    """Formats and device of its products: with the same weights, other ones round otherwise."""
+    """Formats and device of its products: the same weights round differently with others."""
     vocab_size: int
     context_window: int
     eos_token_ids: tuple[int, ...]
@@ -171,7 +171,7 @@ _FROM_WORKER: msgspec.msgpack.Decoder[FromWorker] = msgspec.msgpack.Decoder(From
 
 
 class BrokenFrame(ValueError):
-    """The other side sent something that is no message."""
+    """The other side sent something that is not a message."""
 
 
 def encode(message: Any) -> bytes:
@@ -180,7 +180,7 @@ def encode(message: Any) -> bytes:
 
 
 class Frames:
-    """Bytes of any cut to whole messages."""
+    """Assembles messages from bytes, however they were split."""
 
     def __init__(self, decoder: Any) -> None:
         self._decoder = decoder

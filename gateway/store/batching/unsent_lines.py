@@ -24,7 +24,7 @@ Debt = Literal["none", "owed", "unknown"]
 
 
 class UnsentLines:
-    """Of one database."""
+    """The unsent lines in one database."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database

@@ -36,7 +36,7 @@ class RevealFigures(Struct, frozen=True):
 
 
 class CustodyLists:
-    """Of one database."""
+    """Lists the reveals and holds in one database."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database

@@ -44,7 +44,7 @@ class _Certified(Struct, frozen=True):
 
 
 class ErasureAttempts:
-    """Of all cases of one database."""
+    """The attempts at all cases in one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -157,7 +157,7 @@ class ErasureCaseReader:
 
 
 class ErasureCases(ErasureCaseReader):
-    """Of all organisations of one database."""
+    """The cases of all organisations in one database."""
 
     def __init__(self, database: Database, custody: Custody, clock: Clock) -> None:
         super().__init__(database, clock)

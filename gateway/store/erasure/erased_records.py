@@ -44,7 +44,7 @@ class FoundRecords(Struct, frozen=True):
 
 
 class ErasedRecords:
-    """Of one audit folder and its database."""
+    """Checks records of one audit folder and its database."""
 
     def __init__(self, parts: Integration, wrapper: KeyWrapper) -> None:
         self._parts = parts

@@ -15,7 +15,7 @@ _NEWEST: Final = select(func.max(_C.closed_revision)).where(IS_DONE)
 
 
 class ErasedWholly:
-    """Of one database, as far as one process has read it: each look begins where the last ended."""
+    """What one process has read from one database: each look begins where the last ended."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

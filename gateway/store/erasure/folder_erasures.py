@@ -70,7 +70,7 @@ class _Pending(NamedTuple):
 
 
 class FolderErasures:
-    """Of one process; `tend` is called again and again, and before content is read."""
+    """Erasures by one process; `tend` is called repeatedly, and before content is read."""
 
     def __init__(
         self,

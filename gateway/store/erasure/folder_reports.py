@@ -88,7 +88,7 @@ class _Failed(Struct, frozen=True):
 
 
 class FolderReports:
-    """Of all cases and folders of one database."""
+    """The reports on all cases and folders in one database."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database

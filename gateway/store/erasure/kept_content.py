@@ -1,7 +1,8 @@
-"""Content that is kept beside the log, destroyed: lines of batches, files, and kept answers.
+"""Destroys content that is kept beside the log: lines of batches, files, and kept answers.
 
-Rows go; a file that holds lines of others too goes on without some, under a new key. A list outside
-the database says what went, so that a restored backup loses it again when the gateway starts.
+Rows are deleted; a file that also holds other people's lines is rewritten without the erased ones,
+under a new key. A list outside the database says what was destroyed, so that a restored backup
+loses it again when the gateway starts.
 """
 
 import asyncio

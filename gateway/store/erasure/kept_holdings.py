@@ -1,8 +1,9 @@
-"""What files, batches and kept answers hold of an end user, or of everybody: found by reading.
+"""Finds, by reading, what files, batches and kept answers hold of an end user, or of everybody.
 
-A line is of whom its body names, a result of whom its line names, and an answer of whom it or an
-answer before it names. A conversation is of everybody whom a turn of it, or its metadata, names:
-later turns may say what earlier ones said. What names nobody is counted, and left alone.
+A line belongs to the person its body names, a result to the person its line names, and an answer to
+the person whom it or an earlier answer names. A conversation belongs to everybody whom one of its
+turns, or its metadata, names: later turns may say what earlier ones said. Content that names nobody
+is counted, and left alone.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence

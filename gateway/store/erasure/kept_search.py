@@ -1,4 +1,4 @@
-"""What was found so far of somebody in one pass over what is kept beside the log. Pure."""
+"""Collects what one pass over the content beside the log has found of a person. Pure."""
 
 from collections.abc import Sequence
 

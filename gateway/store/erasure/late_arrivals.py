@@ -1,9 +1,10 @@
-"""What was still arriving when somebody was erased: erased, too, once all of it is there.
+"""Erases content that was still arriving during an erasure, once all of it is there.
 
-So is what was made of erased things meanwhile. Of an organisation that is what was there before
-its rest could be stopped.
+The same holds for what was made of erased things meanwhile. In the erasure of a whole organisation
+that is what was there before the rest of its work could be stopped.
 
-The certificate names it and is not complete before. Whichever process comes first claims the case.
+The certificate names such content and is not complete before it is gone. Whichever process comes
+first claims the case.
 """
 
 import math
@@ -74,7 +75,7 @@ class _Ended(Struct, frozen=True):
 
 
 class LateArrivals:
-    """Of all cases of one database."""
+    """Finishes all cases in one database that wait for content still arriving."""
 
     def __init__(self, settings: Settings, database: Database, log: AuditLog, clock: Clock) -> None:
         self._database, self._clock = database, clock

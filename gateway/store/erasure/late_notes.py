@@ -1,7 +1,7 @@
-"""What each attempt at late arrivals found, noted before any of it goes: no count is lost.
+"""Notes what each attempt found of late arrivals before destroying it, so that no count is lost.
 
-It is noted by name, for whoever comes after a crash finds some of it again, and of the rest nobody
-could tell any more that it was there. Each thing counts once, whoever of them destroyed it.
+It is noted by name: after a crash the next attempt finds some of it again, and nobody could tell
+any more that the rest was there. Each thing counts once, whichever attempt destroyed it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -66,7 +66,7 @@ class _Noted(Attempt, frozen=True):
 
 
 class LateNotes:
-    """Of all cases of one database."""
+    """The notes on all cases in one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -26,7 +26,7 @@ _WORD_CHARS: Final = 32
 
 
 class LookedAgain:
-    """Of one pass over the list, and the one before it."""
+    """The notes of one pass over the list, and of the previous one."""
 
     def __init__(self, settings: Settings, folder: Path) -> None:
         self._settings = settings

@@ -20,7 +20,7 @@ _MOVING = (*TAKEN_IN, *FINISHED)
 
 
 class MadeOf:
-    """Of one database."""
+    """Looks in one database for what was made of erased files and batches."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

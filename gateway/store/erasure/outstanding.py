@@ -58,7 +58,7 @@ class Outstanding(Struct, frozen=True):
 
 
 class Reach(Struct, frozen=True):
-    """Of one case."""
+    """How far one case has come."""
 
     reports: tuple[FolderReport, ...] = ()
     """Of folders that are done, in that order."""

@@ -21,7 +21,7 @@ _C = erasure_cases.c
 
 
 class Unreached(Struct, frozen=True):
-    """Of a case that was carried out, what tells whom it waits for."""
+    """What tells which folders and workers a case that was carried out still waits for."""
 
     id: str
     organisation: str
@@ -31,7 +31,7 @@ class Unreached(Struct, frozen=True):
 
 
 class ErasureReach:
-    """Of all cases of one database."""
+    """How far all cases in one database have come."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database

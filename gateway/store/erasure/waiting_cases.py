@@ -26,7 +26,7 @@ WAITS_FOR_MORE: Final = IS_DONE & literal_column(
 
 
 class WaitingCases:
-    """Of one database."""
+    """The waiting cases in one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -125,7 +125,7 @@ async def await_records(
 
 
 class AwaitedTable:
-    """Of one database. Every method raises NotReady where it does not answer."""
+    """What one database waits for. Every method raises NotReady if it does not answer."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -43,7 +43,7 @@ _NAMED_MAX: Final = 5
 
 
 class CutOff:
-    """Of one worker, whose log was just opened."""
+    """Ends the open requests of one worker, whose log was just opened."""
 
     def __init__(
         self,

@@ -89,7 +89,7 @@ class Again(Struct, frozen=True):
 
 
 class DeedsAgain:
-    """Of one database, before anybody is served."""
+    """Repeats deeds in one database, before anybody is served."""
 
     def __init__(self, database: Database, sink: DatabaseAuditSink, clock: Clock) -> None:
         self._database = database

@@ -33,7 +33,7 @@ _OPTIONS: Final = {
 
 
 class NarrowedAgain:
-    """Of one database, before anybody is served. Every method says how many it made narrower."""
+    """Narrows in one database, before anybody is served. Methods return how many they narrowed."""
 
     def __init__(self, database: Database, deeds: ToldDeeds, clock: Clock) -> None:
         self._database = database

@@ -68,7 +68,7 @@ class Retirement(Struct, frozen=True):
 
 
 class Retirements:
-    """Of one database."""
+    """The requests to retire names in one database."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database

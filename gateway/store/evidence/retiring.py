@@ -61,7 +61,7 @@ class Retired(Struct, frozen=True):
 
 
 class Retiring:
-    """Of one database."""
+    """Retires names of workers in one database."""
 
     def __init__(self, database: Database, sink: DatabaseAuditSink, clock: Clock) -> None:
         self._database = database

@@ -60,7 +60,7 @@ class BatchRules(dict[tuple[str, str], int | None]):
 
 
 class RuleSets:
-    """Of one database; remembers which sets are there, so that each is written once."""
+    """The sets in one database; remembers which exist, so that each is written once."""
 
     def __init__(self, kind: DatabaseKind) -> None:
         self._kind = kind

@@ -30,7 +30,7 @@ class ToldDeed(Struct, frozen=True):
 
 
 class ToldDeeds:
-    """Of one database."""
+    """Reads deeds from the log in one database."""
 
     def __init__(self, sink: DatabaseAuditSink) -> None:
         self._sink = sink

@@ -66,7 +66,7 @@ class Silent(Struct, frozen=True):
 
 
 class UnendedReader:
-    """Of one database."""
+    """Counts and reads the unended requests in one database."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database

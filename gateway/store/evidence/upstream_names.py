@@ -81,7 +81,7 @@ def _insertions(names: list[Name]) -> Iterator[Asked]:
 
 
 class UpstreamNames:
-    """Of one database."""
+    """Finds records and batches in one database by upstream ids."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

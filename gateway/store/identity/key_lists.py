@@ -72,7 +72,7 @@ def _facts(row: RowMapping) -> KeyFacts:
 
 
 class KeyLists:
-    """Of one database."""
+    """Lists the keys in one database."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database

@@ -63,7 +63,7 @@ class KeyFacts(Struct, frozen=True):
 
 
 class KeyNames:
-    """Of one database."""
+    """Looks keys up in one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -54,7 +54,7 @@ class KeyProposal(Struct, frozen=True):
 
 
 class KeyScopes:
-    """Of one database."""
+    """Changes scopes of keys, and proposals for them, in one database."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database

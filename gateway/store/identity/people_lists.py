@@ -14,7 +14,7 @@ from gateway.store.schema.tables import people, role_grants
 
 
 class PeopleLists:
-    """Of one database."""
+    """Lists the people in one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -23,7 +23,7 @@ _LIVING_FIRST: Final = Order(
 
 
 class TeamLists:
-    """Of one database."""
+    """Lists the teams in one database."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database

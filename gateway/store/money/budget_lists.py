@@ -16,7 +16,7 @@ _BY_ACCOUNT: Final = Order((budgets.c.account, budgets.c.window_kind))
 
 
 class BudgetLists:
-    """Of one database."""
+    """Lists the limits in one database."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database

@@ -1,4 +1,4 @@
-"""What costs can be grouped and filtered by, and where the records of outcomes say it."""
+"""The dimensions by which costs are grouped and filtered, and where outcome records hold them."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime

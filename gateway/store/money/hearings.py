@@ -39,7 +39,7 @@ class Hearing(Struct, frozen=True):
 
 
 class Hearings:
-    """Of one database."""
+    """The hearings in one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -38,7 +38,7 @@ class LateCost(Struct, frozen=True):
 
 
 class LateBookings:
-    """Of one database."""
+    """The late bookings in one database."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database

@@ -37,7 +37,7 @@ class Stake(Struct, frozen=True):
 
 
 class ParkedMoney:
-    """Of one database, for one run of a worker."""
+    """The money of parked lines in one database, for one run of a worker."""
 
     def __init__(self, database: Database, clock: Clock, holder: LeaseHolder) -> None:
         self._database = database

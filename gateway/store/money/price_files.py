@@ -56,7 +56,7 @@ NEVER: Final = PriceOrder(0, CONFIGURED, "", "", 0)
 
 
 class PriceFiles:
-    """Of one database."""
+    """The price files in one database, and the orders for them."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database

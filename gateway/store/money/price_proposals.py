@@ -52,7 +52,7 @@ class PriceProposal(Struct, frozen=True):
 
 
 class PriceProposals:
-    """Of one database."""
+    """The price proposals in one database."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database

@@ -78,7 +78,7 @@ class BudgetRaise(Struct, frozen=True):
 
 
 class BudgetRaises:
-    """Of one database."""
+    """The requests for larger limits in one database."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database

@@ -19,7 +19,7 @@ DAYS_MAX: Final = 366
 
 
 class RecordedRaises:
-    """Of one database and one log: what is asked for is on record before it is there."""
+    """Raises in one database and one log: each request is recorded before it is stored."""
 
     def __init__(self, raises: BudgetRaises, deeds: Deeds) -> None:
         self._raises = raises

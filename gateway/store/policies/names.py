@@ -15,7 +15,7 @@ _DIGEST_CHARS: Final = 8
 
 
 class PolicyNames:
-    """Of one database."""
+    """The names of policy documents in one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

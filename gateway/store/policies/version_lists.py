@@ -40,7 +40,7 @@ class Pending(Struct, frozen=True):
 
 
 class VersionLists:
-    """Of one database."""
+    """Lists the policy versions in one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

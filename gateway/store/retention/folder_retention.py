@@ -44,7 +44,7 @@ AHEAD_US: Final = HOUR_US
 
 
 class FolderRetention(Collector):
-    """Of one process; `tend` is called every hour, and does something once a day."""
+    """Retention by one process; `tend` is called every hour, and does something once a day."""
 
     def __init__(
         self, settings: Settings, database: Database, log: AuditLog, clock: Clock, *, worker: str

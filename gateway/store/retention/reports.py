@@ -25,7 +25,7 @@ AT_ONCE = 500
 
 
 class RetentionReport(Struct, frozen=True):
-    """Of one organisation's keys in one folder, after they were looked at."""
+    """What was found in one folder about one organisation's keys."""
 
     folder: str
     """Its mark."""
@@ -70,7 +70,7 @@ class FolderRetentionStanding(Struct, frozen=True):
 
 
 class RetentionReports:
-    """Of all folders of one database."""
+    """The reports of all folders in one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -37,7 +37,7 @@ class RetentionBusy(ToldToOperators):
 
 
 class Retention:
-    """Of one process and its folder."""
+    """Retention by one process in its folder."""
 
     def __init__(
         self, settings: Settings, database: Database, log: AuditLog, clock: Clock, *, worker: str

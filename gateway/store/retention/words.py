@@ -46,7 +46,7 @@ class KeptFor(Struct, frozen=True):
 
 
 class RetentionWords:
-    """Of one process and its folder. Both methods block."""
+    """What one process says in its folder. Both methods block."""
 
     def __init__(
         self, directory: Path, worker: str, retention: RetentionSettings, clock: Clock

@@ -46,7 +46,7 @@ _LOST: Final = ("failed", "incomplete")
 
 
 class Rollup:
-    """Of one database; any number of processes may add at once."""
+    """The sums in one database; any number of processes may add at once."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database

@@ -38,7 +38,7 @@ class _Found(Struct, frozen=True):
 
 
 class RuleHunt:
-    """Of one database; any number of processes may hunt at once."""
+    """Looks up rules in one database; any number of processes may do so at once."""
 
     def __init__(self, database: Database, sink: DatabaseAuditSink, policies: PolicyStore) -> None:
         self._database = database
