@@ -55,7 +55,7 @@ from gateway.telemetry import Event, logger
 
 
 NAMED_MAX = 1_000
-"""Damaged batches that one process names in its log; with another master key all of them are."""
+"""Damaged batches that one process logs at most; with another master key all are damaged."""
 _FORGOTTEN_AT_ONCE = 1
 _FREE: dict[str, Any] = {"tender": "", "tended_until_us": 0}
 _FLAWS = msgspec.msgpack.Decoder(tuple[Flaw, ...])
@@ -87,9 +87,9 @@ class BatchStore:
         is_receiving: bool = False,
         check: Callable[[int, int], None] | None = None,
     ) -> Batch:
-        """A new batch, with a name of its own in place of the prefix that it comes with.
+        """Store a new batch; its id is the given prefix with a random part added.
 
-        Unless `check` raises of what its project `held`, and nobody adds to that meanwhile.
+        `check` gets what the project `held` and may raise; nobody adds to that meanwhile.
         """
         batch = msgspec.structs.replace(
             batch, batch_id=f"{batch.batch_id}{self._random_hex(ID_BYTES)}"
@@ -105,15 +105,15 @@ class BatchStore:
         return batch
 
     async def find(self, project: Project, batch_id: str, kind: BatchKind) -> Batch | None:
-        """None where this project has no such batch, or has it no more.
+        """A batch of this project; None if there is no such batch, or not any more.
 
-        One whose row was damaged is found as well, here and in lists: see `Batch.is_damaged`.
+        A batch whose row is damaged is found as well, here and in lists: see `Batch.is_damaged`.
         """
         seen = [batches.c.id == batch_id, *self._seen_by(project, kind)]
         return await self._one(seen)
 
     async def led(self, batch_id: str) -> Batch | None:
-        """A batch by its name alone, its lines not counted: for the worker that leads it."""
+        """A batch by its id alone, its lines not counted: for the worker that leads it."""
         return await self._one([batches.c.id == batch_id], counted=False)
 
     async def page(
@@ -128,12 +128,12 @@ class BatchStore:
         return await opened(rows, lambda row: self._batch_of(row, counts.get(row["id"]))), has_more
 
     async def content_key(self, batch: Batch) -> ContentKey | None:
-        """What opens the lines of a batch; None where it is gone.
+        """The key that opens the lines of a batch; None if the batch is gone.
 
         Raises:
-            KeyClosed: that is lost; of a batch that somebody cancelled nobody waits for it, and
-                each of its lines is a damaged one. But for a master key that is not the
-                database's own nothing is lost, whoever cancels it.
+            KeyClosed: the key is lost. Not for a cancelled batch: nobody waits for its lines, and
+                each of them is given as damaged. But if the master key is not the database's own,
+                nothing is lost, so it is raised for cancelled batches too.
         """
         columns = select(batches.c.wrapped_key, batches.c.master_key_id)
         about = about_batch(batch.project, batch.batch_id)
@@ -152,7 +152,7 @@ class BatchStore:
                 return lost_key(row.wrapped_key, *about)
 
     async def cancel(self, batch: Batch) -> bool:
-        """Whether it could be cancelled; from now on no line of it begins."""
+        """Cancel a batch, so that no more of its lines begin; returns whether that was possible."""
         return await self._move(
             batch.batch_id,
             (*OPEN, "finalizing") if batch.is_damaged else OPEN,
@@ -165,7 +165,7 @@ class BatchStore:
     async def begin(
         self, batch_id: str, size_bytes: int, keep_us: int = 0, holder: str = ""
     ) -> None:
-        """All lines are there: they may be sent. Raises LeadOver; `keep_us` is of what arrived."""
+        """All lines are there and may be sent. Raises LeadOver; `keep_us` is for received ones."""
         now_us = self._clock.utc_us()
         more = {"keep_until_us": now_us + keep_us} if keep_us else {}
         values = {"state": "in_progress", "started_us": now_us, "size_bytes": size_bytes, **_FREE}
@@ -175,13 +175,13 @@ class BatchStore:
             await connection.execute(_named(batch_id).values(values | more))
 
     async def drop(self, batch_id: str) -> None:
-        """Forget a batch whose lines did not all come."""
+        """Forget a batch whose lines did not all arrive."""
         gone = delete(batches).where(batches.c.id == batch_id, batches.c.state == RECEIVING)
         async with self._database.writing() as connection:
             await connection.execute(gone)
 
     async def fail(self, batch: Batch, flaws: Sequence[Flaw], holder: str = "") -> None:
-        """It is no batch; its lines are forgotten. Raises LeadOver."""
+        """Mark a batch as invalid and forget its lines. Raises LeadOver."""
         key = await self.content_key(batch)
         if key is None:
             return
@@ -198,7 +198,7 @@ class BatchStore:
             await connection.execute(_lines_of(batch.batch_id))
 
     async def wind_up(self, batch_id: str, ending: Ending, stopped: str = "") -> bool:
-        """No line begins any more: what waits will not be sent."""
+        """Let no more lines begin: those that wait will not be sent."""
         return await self._move(
             batch_id,
             ("in_progress",),
@@ -211,7 +211,7 @@ class BatchStore:
     async def name_files(
         self, batch_id: str, output_file_id: str, error_file_id: str, holder: str = ""
     ) -> None:
-        """What the files of the results will be called, so that they are written once.
+        """Note the ids of the result files in advance, so that each is written once.
 
         Raises:
             LeadOver
@@ -230,11 +230,11 @@ class BatchStore:
         holder: str = "",
         key: ContentKey | None = None,
     ) -> None:
-        """It is over; lines whose results are in files are forgotten. Raises LeadOver.
+        """Mark a batch as over; lines whose results are in files are forgotten. Raises LeadOver.
 
-        With its `key` what is told of it is written anew, unless that was lost.
+        With its `key`, `batch.told` is written again, unless that was lost.
 
-        Lines that are kept take room with their answers, as files do.
+        Lines that are kept take up room with their answers, as files do.
         """
         ended: dict[str, Any] = {
             "state": batch.ending,
@@ -259,7 +259,7 @@ class BatchStore:
             await connection.execute(_named(batch.batch_id).values(ended))
 
     async def forget(self, project: Project, batch_id: str, kind: BatchKind) -> bool:
-        """Whether there was one that is over; while a hold is in force it is hidden, and stays."""
+        """Whether there was a finished one to forget; under a hold it is only hidden."""
         seen = [batches.c.id == batch_id, *self._seen_by(project, kind)]
         seen.append(batches.c.state.not_in(ACTIVE))
         hidden = update(batches).where(*seen, is_held(batches))
@@ -269,7 +269,7 @@ class BatchStore:
             return bool(kept.rowcount + gone.rowcount)
 
     async def forget_expired(self) -> int:
-        """How many were forgotten, with those whose lines never all came."""
+        """Forget expired batches, and those whose lines never all arrived; returns how many."""
         is_over = and_(
             batches.c.keep_until_us <= self._unhurried.utc_us(),
             batches.c.state.not_in(ACTIVE),
@@ -334,7 +334,7 @@ class BatchStore:
     def _said_in(
         self, row: RowMapping, project: Project
     ) -> tuple[Told | None, tuple[Flaw, ...] | None]:
-        """What was sealed in a row; None for what does not open any more."""
+        """The sealed parts of a row; None for a part that does not open any more."""
         try:
             key = opened_key(self._master, row["wrapped_key"], *about_batch(project, row["id"]))
         except KeyClosed:
@@ -347,7 +347,7 @@ class BatchStore:
         )
 
     def _name(self, batch: Batch) -> None:
-        """Whoever runs this is told of it once, and not each time that somebody looks."""
+        """Log a damaged batch once, and not each time that somebody looks at it."""
         if batch.batch_id not in self._named and len(self._named) < NAMED_MAX:
             self._named.add(batch.batch_id)
             error = "BatchUnreadable"
@@ -387,5 +387,5 @@ def _lines_of(batch_id: str) -> Delete:
 
 
 def about_batch(project: Project, batch_id: str) -> tuple[str, ...]:
-    """What the key of a batch is bound to."""
+    """The context that the key of a batch is bound to."""
     return ("batch", *project, batch_id)

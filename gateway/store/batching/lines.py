@@ -17,10 +17,10 @@ from gateway.store.schema.batches import batch_lines, batches
 
 
 LEASE_US = 30_000_000
-"""A line whose worker has said nothing for so long is sent again by whoever comes first."""
+"""A line whose worker was silent for this long is sent again by the next worker that looks."""
 READ_AT_ONCE = 20
 READ_BYTES = 1024 * 1024
-"""Of answers that are held together: one with vectors may be sixteen times as long."""
+"""Of answers that are held in memory together: one with vectors may be sixteen times as long."""
 STATES_AT_ONCE = 500
 _END = msgspec.msgpack.Decoder(LineEnd)
 
@@ -32,14 +32,14 @@ class Claim(Struct, frozen=True):
     line: Line
     holder: str
     claims: int
-    """How often it was claimed, with this time: an older claim can end nothing any more."""
+    """How often it was claimed, including this time: older claims can end nothing any more."""
     failures: int
     leased_until_us: int = 0
-    """When it is free for others, unless it is kept."""
+    """When other workers may claim it, unless the lease is extended."""
 
 
 class Unsent(Struct, frozen=True):
-    """A batch that is not over, as far as it can be told without counting what waits in it."""
+    """A batch that is not over, described without counting its waiting lines."""
 
     batch_id: str
     created_us: int
@@ -57,11 +57,11 @@ class LineStore:
     async def add(
         self, batch_id: str, key: ContentKey, lines: Sequence[Line], holder: str = ""
     ) -> None:
-        """Lines of a batch that has not begun, and that this worker takes in; raises LeadOver."""
+        """Add lines to a batch that has not begun and that this worker leads; raises LeadOver."""
         await self._add(batch_id, key, lines, leading(batch_id, holder, TAKEN_IN))
 
     async def receive(self, batch_id: str, key: ContentKey, lines: Sequence[Line]) -> None:
-        """More of a batch that is arriving, which keeps its room by that; raises LeadOver."""
+        """Add lines to a batch still arriving, which prolongs its reservation; raises LeadOver."""
         await self._add(batch_id, key, lines, arriving(batch_id, self._clock.utc_us()))
 
     async def _add(
@@ -74,8 +74,8 @@ class LineStore:
                 "state": "waiting",
                 "holder": "",
                 **dict.fromkeys(("leased_until_us", "claims", "failures"), 0),
-                # All of them are due; told apart here, a claim reads the first in the index and
-                # not every line that waits.
+                # All of them are due; with distinct values a claim reads only the first in the
+                # index instead of every waiting line.
                 "due_us": line.number,
                 "sealed_id": key.seal(line.custom_id.encode(), "id", line.number),
                 "sealed_body": key.seal(line.body, "body", line.number),
@@ -88,7 +88,7 @@ class LineStore:
                 await connection.execute(batch_lines.insert(), rows)
 
     async def clear(self, batch_id: str, holder: str) -> None:
-        """Forget what an earlier attempt to take a batch in has left; raises LeadOver."""
+        """Forget what an earlier attempt to take in a batch has left; raises LeadOver."""
         async with self._database.writing() as connection:
             await leading(batch_id, holder, TAKEN_IN)(connection)
             await connection.execute(batch_lines.delete().where(batch_lines.c.batch_id == batch_id))
@@ -96,9 +96,9 @@ class LineStore:
     async def claim(
         self, batch: Batch, key: ContentKey, holder: str, count_max: int
     ) -> list[Claim]:
-        """Lines that this worker sends now, and nobody else until its lease has lapsed.
+        """Claim lines for this worker to send; no other may until the lease has lapsed.
 
-        None where the batch was cancelled, waits its turn, or has no line that is due.
+        Empty if the batch was cancelled, waits its turn, or has no line that is due.
         """
         now_us, mine = self._clock.utc_us(), batch_lines.c.batch_id == batch.batch_id
         is_served = (
@@ -141,7 +141,7 @@ class LineStore:
         return [_claim_of(row, batch, key, holder, now_us + LEASE_US) for row in rows]
 
     async def end(self, claim: Claim, key: ContentKey, end: LineEnd) -> bool:
-        """Write down how a line ended; False where it is not this claim's any more."""
+        """Store how a line ended; False if the line is not this claim's any more."""
         number = claim.line.number
         values = ending_of(key, number, end)
         goes_on = and_(batches.c.id == claim.batch.batch_id, batches.c.stalls > 0)
@@ -154,7 +154,7 @@ class LineStore:
     async def put_back(
         self, claim: Claim, due_us: int, *, failures: int = 0, rests_until_us: int = 0
     ) -> bool:
-        """A line that was not answered waits again, and with it perhaps all of its batch."""
+        """Let a line that was not answered wait again, and its whole batch with it if need be."""
         now_us = self._clock.utc_us()
         rests = (
             update(batches)
@@ -168,16 +168,16 @@ class LineStore:
             return bool((await connection.execute(is_claimed(claim).values(**values))).rowcount)
 
     async def stalls(self, batch_id: str) -> int:
-        """How often in a row a batch had to rest."""
+        """How many times in a row a batch had to pause."""
         query = select(batches.c.stalls).where(batches.c.id == batch_id)
         async with self._database.reading() as connection:
             return (await connection.execute(query)).scalar_one_or_none() or 0
 
     async def keep(self, holder: str, numbers: Mapping[str, Collection[int]]) -> int:
-        """Lines that this worker has under way, by their batches, stay its own; until when.
+        """Extend the leases of lines that this worker has under way; returns until when.
 
-        Not whatever the database says is its own: a claim of which it never heard, because the
-        database went away over it, is nobody's work.
+        Not of all lines that are its own in the database: no worker works on a claim whose answer
+        was lost because the database went away.
         """
         until_us = self._clock.utc_us() + LEASE_US
         columns = batch_lines.c
@@ -193,7 +193,7 @@ class LineStore:
         return until_us
 
     async def lost(self, batch_id: str, claims: Mapping[int, int]) -> set[int]:
-        """Of lines that were claimed so often, those that wait again, or were claimed since."""
+        """Which lines, given with their numbers of claims, wait again or were claimed since."""
         columns = batch_lines.c
         query = select(columns.number, columns.state, columns.claims).where(
             columns.batch_id == batch_id, columns.number.in_(claims)
@@ -205,23 +205,23 @@ class LineStore:
         }
 
     async def free_lapsed(self) -> int:
-        """Lines whose worker has fallen silent wait again; how many."""
+        """Let lines wait again whose worker has fallen silent; returns how many."""
         now_us = self._clock.utc_us()
         return await self._free(batch_lines.c.leased_until_us <= now_us)
 
     async def free_earlier_lives(self, worker: str, holder: str) -> int:
-        """Likewise those of an earlier process of this worker, at once."""
+        """The same at once for lines of earlier processes of this worker."""
         return await self._free(
             batch_lines.c.holder.startswith(f"{worker}.", autoescape=True),
             batch_lines.c.holder != holder,
         )
 
     async def free(self, holder: str) -> int:
-        """Likewise those of this worker, which leaves."""
+        """The same for lines of this worker, which is stopping."""
         return await self._free(batch_lines.c.holder == holder)
 
     async def give_up(self, batch_id: str, state: LineState) -> None:
-        """What waits in a batch will not be sent, and ends in this state."""
+        """End all waiting lines of a batch in this state, without sending them."""
         waiting = update(batch_lines).where(
             batch_lines.c.batch_id == batch_id, batch_lines.c.state == "waiting"
         )
@@ -233,7 +233,7 @@ class LineStore:
             return (await counts_of(connection, [batch_id]))[batch_id]
 
     async def states(self, batch_id: str, numbers: Sequence[int]) -> dict[int, str]:
-        """How these lines of a batch stand; those that are gone are left out."""
+        """The states of these lines of a batch; lines that are gone are left out."""
         found: dict[int, str] = {}
         columns = batch_lines.c
         for start in range(0, len(numbers), STATES_AT_ONCE):
@@ -247,10 +247,10 @@ class LineStore:
         return found
 
     async def were_erased(self, batch_id: str, *, is_parked: bool) -> bool:
-        """Whether lines that are missing from a batch were erased; of one that is over all are.
+        """Whether lines that are missing from a batch were erased; a finished batch lacks all.
 
-        Of that it is known only that some were: those that waited for a vendor (`is_parked`) have
-        no other end without an outcome, any other was cut off.
+        Of a finished batch it is known only that some were: lines that waited for a vendor
+        (`is_parked`) have no other end without an outcome, all others were cut off.
         """
         query = select(batches.c.state, batches.c.erased).where(batches.c.id == batch_id)
         async with self._database.reading() as connection:
@@ -260,7 +260,7 @@ class LineStore:
         return is_parked and (row is None or row.erased > 0)
 
     async def ended(self, batch: Batch, key: ContentKey) -> AsyncIterator[list[EndedLine]]:
-        """Lines with their ends in the order of the batch, so many at once; fewer of long ones."""
+        """Lines with their ends in the order of the batch, in groups; fewer if they are long."""
         columns = batch_lines.c
         of_batch = select(
             *(columns.number, columns.state, columns.failures),
@@ -295,7 +295,7 @@ class LineStore:
             yield group[0], group[-1]
 
     async def unsent(self) -> list[Unsent]:
-        """Batches that are not over; of their lines only those are counted that run."""
+        """Batches that are not over; only their running lines are counted."""
         mine, state = batch_lines.c.batch_id == batches.c.id, batch_lines.c.state
         running = select(func.count()).where(mine, state == "running").scalar_subquery()
         query = select(
@@ -308,7 +308,7 @@ class LineStore:
         return [Unsent(name, made_us, bool(waits), runs) for name, made_us, waits, runs in rows]
 
     async def count_waiting(self, batch_id: str) -> int:
-        """Lines of one batch that wait; each of them is read in an index."""
+        """How many lines of one batch wait; this reads each of them in an index."""
         query = select(func.count()).where(
             batch_lines.c.batch_id == batch_id, batch_lines.c.state == "waiting"
         )
@@ -338,13 +338,13 @@ async def counts_of(
 
 
 def _running() -> tuple[ColumnElement[bool], ...]:
-    """Lines under way; named by their batches, since an index leads to those."""
+    """The condition for lines under way, by batch, since there is an index of batches."""
     active = select(batches.c.id).where(batches.c.state.in_(ACTIVE))
     return batch_lines.c.batch_id.in_(active), batch_lines.c.state == "running"
 
 
 def is_claimed(claim: Claim) -> Update:
-    """A change of the line, as long as it is this claim's."""
+    """An update of the line that applies only while it is this claim's."""
     return update(batch_lines).where(
         batch_lines.c.batch_id == claim.batch.batch_id,
         batch_lines.c.number == claim.line.number,
@@ -355,7 +355,7 @@ def is_claimed(claim: Claim) -> Update:
 
 
 def ending_of(key: ContentKey, number: int, end: LineEnd) -> dict[str, Any]:
-    """What the end of a line changes in its row."""
+    """The values that the end of a line changes in its row."""
     sealed = key.seal(msgspec.msgpack.encode(end), "end", number)
     return {"state": end.state, "holder": "", "sealed_end": sealed}
 
@@ -365,7 +365,7 @@ def _claim_of(row: Any, batch: Batch, key: ContentKey, holder: str, until_us: in
 
 
 def opened_line(row: Any, key: ContentKey) -> Line:
-    """What is kept of a line; a damaged one is given too, for the others are not to wait for it."""
+    """The content of a line; damaged ones are returned too, so that others do not wait for them."""
     name = key.opened(row.sealed_id, "id", row.number)
     body = key.opened(row.sealed_body, "body", row.number)
     is_damaged = name is None or body is None

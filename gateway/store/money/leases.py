@@ -52,9 +52,9 @@ from gateway.store.schema.tables import (
 
 _CLAIMS_MAX = 5_000
 _NAMES_MAX = 10_000
-"""So many are in one statement: PostgreSQL takes 32,767 values, and two for each claim."""
+"""Claims and names in one statement: PostgreSQL takes 32,767 values, and a claim needs two."""
 _EXPIRY_GRACE_US = 30_000_000
-"""How far the clocks of two workers may differ before one writes off what the other still uses."""
+"""How far two workers' clocks may differ before one writes off what the other still uses."""
 
 
 class LeaseTable:
@@ -74,10 +74,10 @@ class LeaseTable:
         self.hearings = Hearings(database)
         self.lease_us = round(lease_s * 1_000_000)
         self.lagging = LaggingClock(clock, lease_s + _EXPIRY_GRACE_US / 1e6)
-        """By this others' leases end; to be asked now and then, to see a clock that is set back."""
+        """The clock by which others' leases end; read often, to notice a clock set back."""
 
     async def budgets(self, end_users: Sequence[str] | None = ()) -> list[Budget]:
-        """Limits in their present windows; of end users the named ones, None for all."""
+        """Limits in their present windows; only the named end users', or all for None."""
         now_us = self._clock.utc_us()
         query = select(budgets).order_by(budgets.c.account, budgets.c.window_kind)
         queries = [query]
@@ -94,9 +94,9 @@ class LeaseTable:
             ]
 
     async def last_windows(self) -> list[Budget]:
-        """Limits in the windows in which anything was spent last, which may be over.
+        """Limits in the last windows in which anything was spent, which may be over.
 
-        Of all accounts but those of end users.
+        For all accounts except those of end users.
         """
         async with self._database.reading() as connection:
             rows = (await connection.execute(select(budgets).where(not_(is_end_user())))).mappings()
@@ -104,7 +104,7 @@ class LeaseTable:
         return sorted(found, key=lambda budget: budget.limit.key)
 
     async def budgets_of(self, accounts: Collection[str]) -> list[Budget]:
-        """Limits of these accounts in their present windows; of some hundreds at most."""
+        """Limits of these accounts, some hundreds at most, in their present windows."""
         now_us = self._clock.utc_us()
         query = (
             select(budgets)
@@ -116,17 +116,17 @@ class LeaseTable:
             return [roll(budget_of(row), now_us) for row in rows]
 
     async def set_limit(self, limit: Limit, seen: str | None = None) -> None:
-        """Limit an account in one kind of window; heard by all workers within a second.
+        """Limit an account in one kind of window; all workers learn of it within a second.
 
         Its limits in other kinds of windows stay. The time zone is that of the account's
         organisation. A new kind of window starts with nothing spent. A limit below what is spent
-        refuses from now on; what workers leased under the old limit they give back when they hear
-        of it. A limit on `user:ORG/*` is that of each end user of the organisation. Shares that are
-        not used up of the new limit are alerted of again when they are. `seen` is `limit_mark` of
-        what whoever sets it looked at; without it they looked at nothing.
+        refuses from now on; workers return what they leased under the old limit when they learn of
+        it. A limit on `user:ORG/*` applies to each end user of the organisation. Alerts for shares
+        of the new limit that are not used up yet are sent again when they are. `seen` is
+        `limit_mark` of the limit that the caller was shown; without it, none was shown.
 
         Raises:
-            ChangedMeanwhile: it is limited otherwise than was seen.
+            ChangedMeanwhile: the present limit is not the one that was seen.
             RequestInvalid: the limit is negative.
         """
         if limit.limit_microusd < 0:
@@ -165,7 +165,7 @@ class LeaseTable:
                     for level in ("ws", "proj", "user")
                 ),
             )
-            # The templates first: who holds them keeps newcomers from copying what they say.
+            # The templates first: locking them keeps new end users from copying old values.
             await locked(connection, accounts == f"user:{organisation}/*")
             found = await locked(connection, of_organisation)
             moved = [
@@ -185,18 +185,18 @@ class LeaseTable:
     ) -> None:
         """Let an account spend without limit; with `user:ORG/*` all its end users.
 
-        With a `window` only that limit goes, and what the account has in others stays; then
-        `seen` is as in `set_limit`.
+        With a `window` only that limit is removed, and those in other windows stay; then `seen` is
+        as in `set_limit`.
 
         Raises:
-            ChangedMeanwhile: it is limited otherwise than was seen.
+            ChangedMeanwhile: the present limit is not the one that was seen.
         """
         of_template = budgets.c.account.like(children(account), escape="\\")
         gone = or_(budgets.c.account == account, of_template)
         if window is not None:
             gone = and_(gone, budgets.c.window_kind == window)
         async with self._database.writing() as connection:
-            # The template first: who holds it keeps newcomers from copying what it says.
+            # The template first: locking it keeps new end users from copying old values.
             found = await locked(connection, budgets.c.account == account)
             if window is not None:
                 require_seen(limit_mark(found.get(BudgetKey(account, window))), seen)
@@ -207,7 +207,7 @@ class LeaseTable:
             await bump(connection)
 
     async def forget_past_users(self) -> int:
-        """Drop the rows of end users whose day or month is over; the number of them.
+        """Drop the rows of end users whose day or month is over; returns how many.
 
         Raises:
             NotReady: the database does not answer.
@@ -215,11 +215,11 @@ class LeaseTable:
         return await self._end_users.forget_past()
 
     async def exchange(self, holder: LeaseHolder, claims: Sequence[Claim]) -> list[Grant]:
-        """Book what was spent, take back what is given back, lease what is wanted and there.
+        """Book what was spent, take back what is returned, lease what is wanted and available.
 
         Repeating a claim after a lost answer is harmless. There is no grant for an account without
         a limit.
-        An end user whose account is not here is beyond the number that there may be.
+        An end user whose account has no row here is beyond the permitted number.
 
         Raises:
             NotReady: the database does not answer.
@@ -259,7 +259,7 @@ class LeaseTable:
         return grants
 
     async def write_off(self, holder: LeaseHolder) -> list[BudgetKey]:
-        """Count as spent what its earlier runs left, but for parked lines; gives those budgets.
+        """Count as spent what its earlier runs left, except for parked lines; returns the budgets.
 
         Raises:
             NotReady: the database does not answer.
@@ -279,10 +279,10 @@ class LeaseTable:
         return keys
 
     async def write_off_dead(self) -> int:
-        """Write off what workers hold that are gone, also where nobody asks for its budgets.
+        """Write off what workers that are gone hold, even of budgets that nobody asks for.
 
-        How many leases were: a part of them, since their budgets are locked meanwhile; 0 once there
-        is none any more. One of which nothing is left says nothing of its holder.
+        Returns how many leases were written off: only a part at a time, since their budgets are
+        locked meanwhile; 0 once none is left. A used-up lease says nothing of its holder.
 
         Raises:
             NotReady: the database does not answer.
@@ -300,10 +300,10 @@ class LeaseTable:
         return len(found)
 
     def _expired_us(self) -> int:
-        """Leases that ended before are over.
+        """The time before which leases must have ended to be over.
 
-        Where the clock was set forward those are not that somebody still uses; nor are those of a
-        worker that started while it was set back, once it is set right.
+        A clock set forward does not end leases that are still used, and a clock that is corrected
+        does not end those of a worker that started while it was set back.
         """
         return min(self.lagging.utc_us(), self._steady.utc_us()) - _EXPIRY_GRACE_US
 
@@ -316,6 +316,6 @@ class LeaseTable:
             window_start_us=budget.window_start_us,
             amount_microusd=0,
             spent_microusd=0,
-            # Where it was set back, and is set right again, neither.
+            # The same where the clock was set back and is corrected again.
             expires_us=max(now_us, self._steady.utc_us()) + self.lease_us,
         )

@@ -50,7 +50,7 @@ PERCENT_MAX = 100.0
 _TRIALS: tuple[State, ...] = ("canary", "shadow")
 _V = policy_versions.c
 _SETTLES: frozenset[Action] = frozenset({"reject", "publish", "stop", "withdraw"})
-"""After these what was left to a time is no longer meant: it is called off."""
+"""Actions that make a schedule of the version obsolete: it is called off."""
 
 NONE_BEFORE = (
     "there is no version that was live before: have the document that is to hold drafted, approved"
@@ -76,7 +76,7 @@ class PolicyStore:
             await self._keep(connection, document)
 
     async def document(self, digest: str) -> PolicyDocument | None:
-        """A document that was kept."""
+        """A document that was kept; None for an unknown digest."""
         known = self._documents.get(digest)
         if known is None:
             async with self._database.reading() as connection:
@@ -98,10 +98,10 @@ class PolicyStore:
         revision: int | None = None,
         guard: GuardRules | None = None,
     ) -> PolicyVersion:
-        """A new version of a level. The document must have passed its checks.
+        """Store a new version of a level. The document must have passed its checks.
 
         `text` is the document as somebody wrote it, with comments; it is kept beside the version.
-        As a canary it will keep the limits of `guard`, or without them the installation's own.
+        As a canary it is held to the limits of `guard`, or without them the installation's own.
         With a `revision` the level's draft becomes the version: it is gone afterwards.
 
         Raises:
@@ -109,7 +109,7 @@ class PolicyStore:
         """
         kept = msgspec.json.encode(guard).decode() if guard else ""
         async with self._database.writing() as connection:
-            await bump(connection)  # First, because it makes other writers wait.
+            await bump(connection)  # First, so that other writers wait.
             if revision is not None:
                 await end_draft(connection, level, revision)
             await self._keep(connection, document)
@@ -134,7 +134,7 @@ class PolicyStore:
         """Take a version one step further; `live` and `canary` as `require_live` has them.
 
         Raises:
-            ChangedMeanwhile: another version is live, or a canary, than was seen.
+            ChangedMeanwhile: the live version or the canary is not the one that was seen.
             Forbidden: the author approves.
             RequestInvalid: there is no such version, or the action does not fit its state.
         """
@@ -153,7 +153,7 @@ class PolicyStore:
     async def end_trial(
         self, trial: Trial, action: Action, actor: str, reason: str
     ) -> PolicyVersion:
-        """The same to a canary alone: none that is none any more, or is tried again."""
+        """Act on a canary alone; raises ChangedMeanwhile if this trial of it is over."""
         async with self._database.writing() as connection:
             await bump(connection)
             version = await self.version_within(connection, trial.level, trial.number)
@@ -172,7 +172,7 @@ class PolicyStore:
         percent: float = 0.0,
         reason: str = "",
     ) -> PolicyVersion:
-        """The same as part of a transaction that has raised the revision; see `act`."""
+        """Like `act`, as part of a transaction that has raised the revision."""
         level, number = version.level, version.number
         state = step(version, action, actor)
         if action == "canary" and version.state != "canary":
@@ -200,11 +200,11 @@ class PolicyStore:
         live: int | None = None,
         canary: int | None = None,
     ) -> PolicyVersion:
-        """A new live version equal to an old one, which had been approved and live before.
+        """Publish a new version equal to an old one, which had been approved and live before.
 
-        Without `to` what governed before comes back. Before a level's first version that was none
-        of its own: the live one is retired then, and given back. What is on trial ends and stays
-        approved. `ChangedMeanwhile` as in `act`.
+        Without `to` the previous live version comes back. If the level had none of its own before
+        its first one, the live version is retired and returned. Trials end and stay approved.
+        `ChangedMeanwhile` as in `act`.
         """
         async with self._database.writing() as connection:
             await bump(connection)
@@ -246,12 +246,12 @@ class PolicyStore:
             return await self.version_within(connection, level, number)
 
     async def history(self, level: str) -> list[PolicyEvent]:
-        """What was done on a level, in order."""
+        """The events of a level, in order."""
         async with self._database.reading() as connection:
             return await self._events(connection, level)
 
     async def levels(self) -> dict[str, Level]:
-        """The acting documents of every level, as one reading transaction sees them."""
+        """The documents in effect on every level, as one reading transaction sees them."""
         query = select(policy_versions).where(_V.state.in_(ACTING))
         async with self._database.reading() as connection:
             rows = [version_of(row) for row in (await connection.execute(query)).mappings()]
@@ -296,7 +296,7 @@ class PolicyStore:
             "created_us": self._clock.utc_us(),
         }
         new = insert_into(self._database.kind, policy_documents).values(row)
-        # Workers that start together keep the same one at the same moment.
+        # Workers that start together store the same document at the same moment.
         await connection.execute(new.on_conflict_do_nothing())
 
     @staticmethod
@@ -335,9 +335,9 @@ class PolicyStore:
         actor: str,
         does: str = "",
     ) -> None:
-        """A level has one version of each acting state; of a trial that ends its history says why.
+        """Move out the version that `number` replaces in a state; a trial's history says why.
 
-        `does` is what `number` does that ends it; empty: it takes its place.
+        `does` says what `number` does that ends it; empty if it takes its place.
         """
         if state not in ALONE:
             return
@@ -359,7 +359,7 @@ class PolicyStore:
         actor: str,
         does: str = "went live",
     ) -> None:
-        """What was on trial against the former live version must be tried again."""
+        """End all trials: they ran against the former live version and must be repeated."""
         for state in _TRIALS:
             await self._replace_predecessor(connection, level, number, state, actor, does)
 
