@@ -1,4 +1,4 @@
-"""How a connection to PostgreSQL begins, and what changes behind a pooler.
+"""Opens connections to PostgreSQL, directly or through a pooler.
 
 A pooler such as PgBouncer may give each transaction another session of the server (decision 0087).
 A statement that was prepared under a name is then missing, or is one that another worker prepared

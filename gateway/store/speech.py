@@ -1,4 +1,4 @@
-"""What SQLite and PostgreSQL each do differently: inserts, and the errors of a lost database.
+"""Differences between SQLite and PostgreSQL: inserts, and the errors of a lost database.
 
 PostgreSQL's driver and dialect are imported only where they are used: they take seven mebibytes
 that a worker on SQLite need not carry.

@@ -1,4 +1,4 @@
-"""What each data-plane worker last reported of itself: one row each, overwritten, later deleted.
+"""Last reports of data-plane workers about themselves: one row each, overwritten, later deleted.
 
 Nothing is decided by these rows. Readers must expect workers that stopped reporting: their rows
 stay for a day.

@@ -1,4 +1,4 @@
-"""What a runner needs of a device besides arithmetic: step times, and the chosen tokens.
+"""Step times and chosen tokens: what a runner needs of a device besides arithmetic.
 
 A CPU has finished when the call returns. A GPU works on by itself: time marks are of its own clock,
 and tokens arrive later. A test can replace it with its own.

@@ -1,4 +1,4 @@
-"""What a model may write before a grammar begins: its reasoning, and one way to end it.
+"""Rules for the text before a grammar begins: reasoning, and only one way to end it.
 
 Reasoning ends with a token of its own. Readers of the answer look for its text, which other tokens
 could spell, too; an answer behind those would follow no grammar, so they are not allowed. An end of

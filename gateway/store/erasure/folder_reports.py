@@ -1,4 +1,4 @@
-"""What each audit folder did for each erasure that was agreed to, wherever that was.
+"""Reports of each audit folder on what it did for each erasure, wherever that was agreed to.
 
 There is one row for each case and folder: first what was found, before any of it is destroyed, and
 which process is working on it; then that it is done. After a crash, the next process finds the row

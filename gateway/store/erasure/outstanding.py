@@ -1,4 +1,4 @@
-"""How far an erasure has come: which audit folders have reported, and which are outstanding.
+"""Tells how far an erasure has come: which audit folders have reported, which have not.
 
 A case waits for the folder of each worker that had recorded for the organisation by then, or was
 running. Where no folder is known to hold a worker's keys (its disk is away, or its program is

@@ -1,4 +1,4 @@
-"""Which budget alerts were sent: each budget, window and percentage once, whoever sends it.
+"""Remembers sent budget alerts: each budget, window and percentage once, whoever sends it.
 
 This includes windows that are over: a day that was used up a minute before midnight, or while
 nobody took the alert, is still reported.

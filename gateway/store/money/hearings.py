@@ -1,4 +1,4 @@
-"""When each worker learned of a limit or window: it charges what it admits from then on.
+"""Times at which workers learned of a limit or window: they charge what they admit from then.
 
 A limit holds from when it is set, but a worker hears of it a moment later, by a clock that may
 differ. A day begins with the first worker whose clock says so; a worker whose clock is behind

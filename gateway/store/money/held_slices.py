@@ -1,4 +1,4 @@
-"""Which slices a worker holds, and which of them a request's accounts draw on. No I/O.
+"""Slices that a worker holds, and the ones that a request's accounts draw on. No I/O.
 
 End users have no budget of their own until they are seen: their first request gets them a slice
 with the limits of their organisation's template. Those beyond the permitted number share one.

@@ -1,4 +1,4 @@
-"""What lines that wait for a vendor hold of a worker's leases, so that a crash does not take it.
+"""Parked lines' share of a worker's leases, recorded so that a crash does not take it.
 
 A lease that is written off counts as spent, since nobody knows what became of it. For parked lines
 it is known: their tickets outlive the worker, and the worker that ends them books what they cost.

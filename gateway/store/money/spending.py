@@ -1,4 +1,4 @@
-"""What was spent, grouped by any dimension of the records; read from the audit log's projection."""
+"""Sums of spending by any dimension of the records, read from the audit log's projection."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date

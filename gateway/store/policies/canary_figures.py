@@ -1,4 +1,4 @@
-"""What all workers counted with and without a canary: the guard judges by it, pages show it."""
+"""Counts of all workers with and without a canary: the guard judges by them, pages show them."""
 
 from typing import Final
 

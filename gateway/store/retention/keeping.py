@@ -1,4 +1,4 @@
-"""How long content can be read: what retention would destroy today, and destroying keys for good.
+"""Finds what retention would destroy today, by how long content is kept; destroys keys for good.
 
 Records and proofs stay, because they cover ciphertext. Holds take precedence over retention and
 erasure.

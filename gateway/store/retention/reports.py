@@ -1,4 +1,4 @@
-"""How retention stands in each audit folder, as last reported by a process that has the folder.
+"""Reports of how retention stands in each audit folder, by a process that has the folder.
 
 There is one row for each folder and organisation. From what was last reported anybody can tell
 which folder is late, including one whose worker is down: its keys grow old all the same.

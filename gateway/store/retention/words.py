@@ -1,4 +1,4 @@
-"""How long each process of an audit folder says it keeps content, in a file of the folder.
+"""Retention times that each process of an audit folder states, in a file of the folder.
 
 Two processes of one folder may have two files of settings. The one with the shorter classes learns
 of the longer ones here, before it destroys what the other would keep.

@@ -1,4 +1,4 @@
-"""Which schema version a database has, and which one this program works with.
+"""Reads the schema version of a database, and knows the one this program works with.
 
 It is checked at every start, so it is read without Alembic: a version is the number in front of a
 migration's file name, and a migrated database holds its own in Alembic's table of one row. Beside

@@ -1,4 +1,4 @@
-"""What a key recently asked for, and how much was refused because of models it may not use."""
+"""Counts recent requests of a key, and refusals because of models it may not use."""
 
 from collections.abc import Collection
 from typing import Final

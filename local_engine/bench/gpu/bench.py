@@ -1,4 +1,4 @@
-"""What the GPU benchmarks share: device, sizes, ceilings, and one engine at a time in memory."""
+"""Shared parts of the GPU benchmarks: device, sizes, ceilings, one engine in memory at a time."""
 
 import gc
 import sys
