@@ -1,1 +1,1 @@
-"""Wire formats, in both directions: pure, one package per dialect, one hub between them."""
+"""Wire formats in both directions: one pure package per dialect, and a hub between them."""

@@ -1,4 +1,4 @@
-"""How a key's own limits stand, in the headers that each vendor's clients know."""
+"""Rate-limit headers: how much of a key's limits is left, in each vendor's format."""
 
 import math
 from datetime import UTC, datetime

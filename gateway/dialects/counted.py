@@ -1,4 +1,4 @@
-"""A count of tokens as an answer: read from a vendor's, or made of an estimate of ours."""
+"""Answers that are token counts: read from a vendor, or made from our own estimate."""
 
 import msgspec
 from msgspec import Struct

@@ -1,7 +1,7 @@
-"""What an upstream says it counted, as far as it can be read: no figure of its costs an answer.
+"""Reads the token counts that an upstream reports; an unreadable one never fails the answer.
 
-A text, a fraction or a number below zero is no count. It is as good as left out: an estimate of
-ours stands in for it, flagged, and the words that came with it are given.
+Text, a fraction or a negative number is not a count. It is treated as missing: our estimate
+replaces it, marked as such, and the answer's text is still delivered.
 """
 
 from typing import TypeVar, get_args

@@ -1,4 +1,4 @@
-"""Readers by dialect: how a dialect's adapter gets at a request of another one."""
+"""Finds the reader for each dialect, so that an adapter can convert other dialects' requests."""
 
 from collections.abc import Callable, Iterable, Mapping
 

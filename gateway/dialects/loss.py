@@ -1,4 +1,4 @@
-"""What a conversion left out: gathered by name, reported once."""
+"""Collects the names of what a conversion left out, to report each of them once."""
 
 import hashlib
 import re

@@ -1,6 +1,6 @@
-"""The frame of OpenAI's streams, whatever a choice of one says: chunks, their usage and their end.
+"""Framing that all of OpenAI's completion streams share: chunks, usage and the end.
 
-Chats and bare texts are streamed alike: chunks with choices, an error as a chunk, `[DONE]`.
+Chats and text completions are streamed alike: chunks with choices, an error as a chunk, `[DONE]`.
 """
 
 from abc import ABC, abstractmethod

@@ -1,6 +1,7 @@
 """OpenAI's embeddings as a `ports.Dialect`: text in, vectors out, nothing streamed.
 
-Texts only: a list of token numbers says as much as a text does, and nothing here could read it.
+Only text is accepted: a list of token numbers says as much as text does, but nothing here could
+inspect it.
 """
 
 from array import array

@@ -1,4 +1,4 @@
-"""Our error tree in the words that OpenAI's clients know."""
+"""Converts our errors to OpenAI's error format."""
 
 import msgspec
 

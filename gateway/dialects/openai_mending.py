@@ -1,9 +1,9 @@
-"""What servers of OpenAI's dialects refuse of a request, left out or said otherwise.
+"""Mends requests that a server of OpenAI's dialects has refused: fields left out or renamed.
 
-Mistral's API does all of it. Nothing is left out that a caller would miss: without being asked such
-a server tells its usage, or it is estimated; an answer's limit has two names; what else goes is of
-use to one vendor only, as is what another model thought; and an id of a call is one as good as
-another, if call and result agree.
+Mistral's API refuses all of what is mended here. Nothing is left out that a caller would miss: such
+a server reports its usage without being asked, or the usage is estimated; the limit on an answer's
+length has two names; the other fields, and another model's thinking, are of use to one vendor only;
+and one call id is as good as another if call and result agree.
 """
 
 import hashlib

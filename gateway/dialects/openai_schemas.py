@@ -1,7 +1,8 @@
-"""JSON schemas for OpenAI's strict mode, which takes only those that name all there is.
+"""JSON schemas for OpenAI's strict mode, which accepts only schemas that list every property.
 
-A schema that another vendor enforces may leave properties out or open; here it would be refused as
-a whole. It is sent as one that is not enforced, which is reported, and the answer is compared.
+A schema that another vendor enforces may leave properties optional or open; in strict mode it would
+be refused as a whole. It is therefore sent as a schema that is not enforced. This is reported, and
+the answer is checked against the schema.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What both of OpenAI's dialects say in the same words: one vendor's models read them."""
+"""Fields that OpenAI's chat completions and responses share, and write in the same way."""
 
 from collections.abc import Iterable, Mapping
 

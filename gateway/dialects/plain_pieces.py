@@ -1,9 +1,9 @@
-"""Pieces of a stream that differ from one before them in their words alone, as most of it do.
+"""Fast path for stream pieces that differ from an earlier one only in their text, as most do.
 
 Such a piece, or several of them in one read, need not be parsed again: it is the same bytes around
-other words. What is the same was read in full when it came first, so nothing is believed of a piece
-that was not seen. Two things may be others in each of them, because nobody reads them here: its
-number, and letters that hide how long the words are.
+other text. Those bytes were parsed in full when they first came, so nothing is taken on trust. Two
+other things may differ, because nobody reads them here: the piece's number, and the padding that
+hides how long the text is.
 """
 
 import re

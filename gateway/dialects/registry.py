@@ -1,4 +1,4 @@
-"""Dialects by name: the one place that chooses."""
+"""Looks up dialects by name: the only place that chooses one."""
 
 from collections.abc import Mapping
 

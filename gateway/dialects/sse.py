@@ -1,7 +1,7 @@
-"""Server-sent events, incrementally: bytes of any cut → whole events.
+"""Incremental parser for server-sent events: bytes, cut anywhere, to complete events.
 
 Lines end at LF, CR or CRLF bytes and at nothing else (U+2028 inside an event is text). The ordinary
-case, one network read that holds whole `data: …` events, costs one `bytes.split`.
+case, one network read that holds complete `data: …` events, costs one `bytes.split`.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""How long a request of any dialect is: its texts, its tools, its attachments."""
+"""Estimates the tokens of a request in any dialect: its texts, tools and attachments."""
 
 from collections.abc import Iterator, Mapping
 

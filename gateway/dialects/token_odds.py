@@ -1,7 +1,7 @@
-"""How likely each token of an answer was, in the words of both of OpenAI's dialects.
+"""Token probabilities (logprobs) of an answer, in both of OpenAI's chat dialects.
 
-Read from what an upstream wrote, after whoever masks an answer has gone over it: what it says of
-tokens says the words once more, and goes with them.
+They are read from the upstream's answer after output masking: probabilities repeat the answer's
+text, so they are removed along with it.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,7 @@
-"""An upstream's error body → our tree, saying no more than the caller can use.
+"""Converts an upstream's error body to one of our errors, with only what the caller can use.
 
-The upstream's own words are kept for faults that the caller can mend; a 401, 403 or 5xx concerns
-our credential or their machines, so those get a sentence of ours.
+The upstream's own message is kept for faults that the caller can fix. A 401, 403 or 5xx concerns
+our credential or the upstream's machines, so the caller gets a sentence of ours.
 """
 
 import re

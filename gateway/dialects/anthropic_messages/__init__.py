@@ -1,1 +1,1 @@
-"""Anthropic's messages: requests, replies, streams and errors."""
+"""Anthropic's Messages API: requests, replies, streams and errors."""

@@ -1,4 +1,4 @@
-"""What a message brings beside its words: images, documents, and results of a search."""
+"""Content of a message other than text: images, documents and search results."""
 
 from typing import Final
 

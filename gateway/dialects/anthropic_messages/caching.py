@@ -1,8 +1,9 @@
-"""Prompt caching for callers who did not ask for it: one breakpoint, at the end of the request.
+"""Prompt caching for callers who did not ask for it: one breakpoint at the end of the request.
 
-The vendor moves it to the last block that can be cached, so nothing of the prefix changes from turn
-to turn, and what one turn wrote the next one reads. It is set on the copy that is sent: another
-target never sees it. Callers who set markers of their own know better.
+The vendor moves the breakpoint to the last block that can be cached, so the prefix stays the same
+from turn to turn, and each turn reads what the previous one wrote. The breakpoint is set on the
+copy that is sent, so other targets never see it. Requests that have markers of their own are left
+alone.
 """
 
 from gateway.types import ChatRequest, Target

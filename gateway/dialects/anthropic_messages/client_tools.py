@@ -1,8 +1,8 @@
-"""Tools of messages with types of their own that the caller runs: functions elsewhere.
+"""Anthropic's typed tools that the caller runs, converted to functions for other vendors.
 
-Their vendor's models know by the type what such a tool does and takes; others are told. A call of
-one is a call of a tool by its name in every dialect, so that nothing has to be changed back. Only
-versions whose arguments are known are among them.
+Anthropic's models know from a tool's type what it does and which arguments it takes; other models
+have to be told. In every dialect a call of such a tool is a call by its name, so nothing has to be
+converted back. Only tool versions whose arguments are known are included.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Anthropic's `count_tokens`: a message that is counted instead of answered."""
+"""Anthropic's `count_tokens`: counts the tokens of a message instead of answering it."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Anthropic's messages as a `ports.Dialect`."""
+"""Anthropic's Messages API as a `ports.Dialect`."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Our error tree in the words that Anthropic's clients know."""
+"""Converts our errors to Anthropic's error format."""
 
 from typing import Final
 

@@ -1,7 +1,7 @@
-"""Blocks and events of kinds that we do not read: passed on as they are, whatever their shape.
+"""Blocks and events of unknown types: passed on unchanged, whatever their shape.
 
-What a search, a sandbox or something newer gave back has shapes of its own, and an answer is not
-wrong for it; only callers of other dialects have no word for it.
+The results of a search, a sandbox or something newer have shapes of their own, and do not make an
+answer invalid. Only the other dialects cannot express them.
 """
 
 from collections.abc import Iterable

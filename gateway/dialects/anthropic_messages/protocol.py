@@ -1,7 +1,7 @@
-"""The protocol version and the beta features that a caller asks for by header.
+"""The protocol version and the beta features that a caller requests by header.
 
-Only what is listed here is ever passed on: a beta feature may hold state at the vendor, reach other
-hosts or run code, and none of that is inspected.
+Only the features listed here are passed on: a beta feature may hold state at the vendor, reach
+other hosts or run code, and none of that is inspected.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Messages request → conversation."""
+"""Converts a Messages request to a conversation."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whole messages, both ways."""
+"""Complete (non-streamed) messages: reads an upstream's, and writes ours."""
 
 from collections.abc import Mapping
 

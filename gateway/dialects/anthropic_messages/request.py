@@ -1,4 +1,4 @@
-"""Messages requests in, and same-dialect requests out by patching bytes."""
+"""Parses Messages requests; patches their bytes for a target of the same dialect."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""An upstream's stream of message events → events."""
+"""Reads an upstream's stream of message events."""
 
 import msgspec
 from msgspec import structs

@@ -1,4 +1,4 @@
-"""Events → a stream of message events."""
+"""Writes a stream of message events."""
 
 from collections.abc import Callable
 

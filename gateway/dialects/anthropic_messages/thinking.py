@@ -1,4 +1,4 @@
-"""How much a model of Anthropic's is asked to think, and what of earlier thinking is its own."""
+"""Thinking settings for Anthropic's models, and which earlier thinking is their own."""
 
 from collections.abc import Mapping
 from typing import Any

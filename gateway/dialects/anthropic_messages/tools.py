@@ -1,4 +1,4 @@
-"""Tools of a messages request in the words of other dialects, which know functions only."""
+"""Converts the tools of a Messages request for other dialects, which know only functions."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Conversation → messages request."""
+"""Converts a conversation to a Messages request."""
 
 from base64 import b64decode
 from collections.abc import Iterable, Mapping

@@ -1,1 +1,1 @@
-"""JSON bodies: read with exactly one meaning, refused if there are two, patched in place."""
+"""JSON bodies: parsed strictly, refused if they can be read in two ways, patched in place."""

@@ -1,7 +1,7 @@
-"""Patches a JSON body's top-level keys and leaves every other byte of every value as it was.
+"""Patches top-level keys of a JSON body and leaves every other byte of every value unchanged.
 
-Key order is kept and unknown fields stay, so that an upstream's prompt cache sees the same prefix
-and a field we have never heard of still works.
+Key order is kept and unknown fields stay, so that an upstream's prompt cache sees the same prefix,
+and fields that we have never heard of still work.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,8 @@
-"""Where a refused body is wrong: the path of its first flaw, found only after it was refused.
+"""Finds the path of the first flaw in a body that has already been refused.
 
-A second look with markers instead of errors: whoever sends good bodies pays nothing for it. Only
-words of the dialects are repeated; any other key might be content, and becomes a star.
+It reads the body a second time, with markers instead of errors, so that good bodies cost nothing
+extra. The path repeats only words of the dialects; any other key might be content, and becomes a
+star.
 """
 
 import json

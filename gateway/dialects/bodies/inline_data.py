@@ -1,4 +1,4 @@
-"""Files inside of an address (`data:…;base64,…`, RFC 2397), as other dialects want them."""
+"""Files in data URLs (`data:…;base64,…`, RFC 2397), in the form that other dialects take."""
 
 import re
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
-"""Names of fields in other letters: readers that do not mind capitals take them for the field.
+"""Refuses field names in other letter cases, which some readers take for the field itself.
 
-Go's `encoding/json`, in which many compatible servers and proxies are written, is one: of `model`
-and `Model` it takes whichever comes last, and `N` for `n`. What decides here must not be something
-else there.
+One such reader is Go's `encoding/json`, in which many compatible servers and proxies are written:
+of `model` and `Model` it takes whichever comes last, and it takes `N` for `n`. A field by which the
+gateway decides must not mean something else to an upstream.
 """
 
 from collections.abc import Collection

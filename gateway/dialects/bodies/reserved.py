@@ -1,8 +1,8 @@
-"""Fields of a body that are orders to an upstream, and not a caller's to give.
+"""Body fields that give orders to an upstream, which callers may not set.
 
-Servers behind us take far more than the vendors' own fields, and most pass on what they do not
-know. What would have them connect, load or run something, ask another model or go on with what
-somebody else left there is refused in every dialect, whichever target the request would reach.
+Upstream servers accept far more than the vendors' own fields, and most pass on what they do not
+know. A field that would make them connect, load or run something, ask another model, or continue
+from somebody else's state is refused in every dialect, whichever target the request would reach.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""Whether an answer is what its request asked for: JSON, and of the schema. Pure and bounded.
+"""Checks that an answer is JSON and matches the requested schema. Pure and bounded.
 
-For targets that were not, or not wholly, made to obey. Keywords of JSON Schema that nobody can
-decide here (`format`, remote references) count as met.
+It is for targets that do not enforce a schema, or only part of it. Keywords of JSON Schema that
+cannot be checked here (`format`, remote references) count as met.
 """
 
 import math

@@ -1,8 +1,8 @@
-"""Request bodies → trees with exactly one meaning, checked against typed wire structs.
+"""Parses request bodies to trees with exactly one meaning, checked against typed wire structs.
 
-Duplicate keys, `NaN`, numbers beyond a float, lone surrogates, deep nesting and fields' names in
-other letters are refused: two readers of the same bytes (ours and the upstream's) must not see two
-different requests.
+Duplicate keys, `NaN`, numbers beyond a float, lone surrogates, deep nesting and field names in
+other letter cases are refused: two readers of the same bytes (the gateway and the upstream) must
+not see two different requests.
 """
 
 import json

@@ -1,1 +1,1 @@
-"""What a target's dialect or model cannot express: rephrased, left out, or refused."""
+"""Rephrases, leaves out or refuses what a target's dialect or model cannot express."""

@@ -1,4 +1,4 @@
-"""Some of the tools may be called, the others only stand there: elsewhere they are not offered."""
+"""Requests that allow calls to only some of their tools: elsewhere the others are not offered."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,7 @@
-"""A schema for models that know none: the answer is asked for as the arguments of a tool.
+"""Structured answers from models without schemas: asked for as the arguments of a tool.
 
-For older models of Anthropic's. The tool's name is reserved; whoever reads such an answer sees
-text, and a finished turn unless a tool of the caller's was called as well.
+This is for older models of Anthropic. The tool's name is reserved. The caller sees text, and a
+finished turn unless one of the caller's own tools was called as well.
 """
 
 from msgspec import structs

@@ -1,4 +1,4 @@
-"""Prompt-cache breakpoints in OpenAI's words: where a target takes them, else reported."""
+"""Prompt-cache breakpoints in OpenAI's format, if the target takes them; otherwise reported."""
 
 from collections.abc import Iterable
 

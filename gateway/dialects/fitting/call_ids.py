@@ -1,7 +1,7 @@
-"""Ids of calls that a history has several times: each call gets one of its own, as do its results.
+"""Gives each tool call, with its results, its own id if a history repeats ids.
 
-Some servers count anew in every answer (`call_0`), and some give all calls of one the same.
-Messages refuse a history in which two calls have one id.
+Some servers start counting anew in every answer (`call_0`), and some give all calls the same id.
+Anthropic's Messages API refuses a history in which two calls have one id.
 """
 
 from collections import deque

@@ -1,4 +1,4 @@
-"""Names in another dialect's style, derived and never drawn: the same answer, the same id."""
+"""Ids and names in another dialect's style, derived: the same answer gets the same id."""
 
 import hashlib
 import re

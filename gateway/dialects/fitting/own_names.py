@@ -1,6 +1,7 @@
-"""What was lost or refused, by the names that its caller has for it.
+"""Names lost or refused fields as they are called in the caller's own dialect.
 
-Between two dialects a field has the hub's name. Nobody who sends `stop_sequences` looks for `stop`.
+Between two dialects a field has the hub's name. A caller who sent `stop_sequences` would not look
+for `stop`.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,8 +1,9 @@
-"""Which of a request's parameters a target's model takes, by the catalogue's table.
+"""Looks up in the catalogue which request parameters a target's model accepts.
 
-What shapes the sampling is left out where the model does not take it, and reported: the answer is
-one that the caller could have got anyway. What a caller would miss in the answer itself,
-probabilities and further answers, is refused. What nobody said of a model counts as taken.
+Sampling parameters that a model does not accept are left out and reported: the caller could have
+got the same answer anyway. Parameters whose effect the caller would miss in the answer itself, such
+as token probabilities or further answers, are refused. If the catalogue says nothing, the parameter
+counts as accepted.
 """
 
 from collections.abc import Mapping, Sequence

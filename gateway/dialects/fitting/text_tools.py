@@ -1,6 +1,6 @@
-"""Tools that take a text instead of arguments, as functions of one text, and back.
+"""Converts tools that take text to functions with one text argument, and their calls back.
 
-OpenAI's dialects call them custom; others know functions only.
+OpenAI's dialects call them custom tools; other dialects know only functions.
 """
 
 import msgspec

@@ -1,7 +1,8 @@
-"""Tools without a price at a target of the caller's own dialect: refused, or left out of its bytes.
+"""Tools without a price at a target of the caller's own dialect: refused, or left out.
 
-What an administrator allows a target to leave out is gone, whoever would have run it; every other
-byte stays as it was, so that an upstream's prompt cache sees the same prefix.
+If an administrator allows a target to leave out unpriced tools, they are removed, whoever would
+have run them. Every other byte stays as it was, so that an upstream's prompt cache sees the same
+prefix.
 """
 
 from collections.abc import Collection, Mapping

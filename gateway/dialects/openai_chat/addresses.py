@@ -1,7 +1,7 @@
-"""Addresses that a chat names in parts and tools whose kind we do not read.
+"""Addresses (URLs) in content parts and tools of unknown types in a chat request.
 
-Compatible servers know videos, sounds and files by address, and fetch them from inside their
-network; what is a part's or a tool's own word for an address differs from server to server.
+Compatible servers accept videos, sounds and files by address, and fetch them from inside their
+network. The field that holds the address differs from server to server.
 """
 
 import re

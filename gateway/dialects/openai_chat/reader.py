@@ -1,4 +1,4 @@
-"""Chat request → conversation."""
+"""Converts a chat request to a conversation."""
 
 from collections.abc import Mapping
 

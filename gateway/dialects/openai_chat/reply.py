@@ -1,4 +1,4 @@
-"""Whole chat completions, both ways."""
+"""Complete (non-streamed) chat completions: reads an upstream's, and writes ours."""
 
 from collections.abc import Iterable, Sequence
 

@@ -1,4 +1,4 @@
-"""Chat requests in, and same-dialect requests out by patching bytes."""
+"""Parses chat requests; patches their bytes for a target of the same dialect."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -1,7 +1,8 @@
-"""Google's seals of calls on their way through a client of another dialect, and back.
+"""Carries Google's thought signatures of tool calls through clients of other dialects.
 
-Its newer models take no result of a call that comes back without the signature of what was thought
-before it. Clients of other dialects carry it as an opaque block, as they carry reasoning items.
+Google's newer models refuse a tool result if the call comes back without the signature of the
+thinking before it. Clients of other dialects carry the signature as an opaque block, as they carry
+reasoning items.
 """
 
 from base64 import b64decode, urlsafe_b64encode

@@ -1,4 +1,4 @@
-"""An upstream's stream of chat completion chunks → events."""
+"""Reads an upstream's stream of chat completion chunks."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Events → a stream of chat completion chunks."""
+"""Writes a stream of chat completion chunks."""
 
 from collections.abc import Callable
 

@@ -1,8 +1,8 @@
-"""A chat's tools in the words of other dialects, and how calls of them are told to its caller.
+"""Converts a chat's tools for other dialects, and their calls back for the caller.
 
-Custom tools get names that no function of the request has. The older functions are tools of which
-one is called at a time. Names follow from the request alone, so that whoever reads its answer finds
-them again.
+Custom tools get names that no function of the request has. The older `functions` become tools of
+which one is called at a time. Names follow from the request alone, so that they can be mapped back
+when the answer is read.
 """
 
 import hashlib

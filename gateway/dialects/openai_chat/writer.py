@@ -1,4 +1,4 @@
-"""Conversation → chat request."""
+"""Converts a conversation to a chat request."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,7 +1,7 @@
-"""OpenAI's text completions as a `ports.Dialect`: prompts in, their continuations out.
+"""OpenAI's text completions as a `ports.Dialect`: prompts in, continuations out.
 
 A target that continues bare text gets the caller's bytes. A chat model that the caller named gets
-the prompt as a user's turn, which is reported: a template makes another prompt of it.
+the prompt as a user turn. This is reported, because a chat template makes another prompt of it.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Text completion → conversation: its prompt as one user's turn, and said so (decision 0046)."""
+"""Converts a text completion to a chat with one user turn, and reports it (decision 0046)."""
 
 from gateway.conversation import Conversation, Sampling, TextPart, Turn
 from gateway.dialects.bodies.strict_json import checked

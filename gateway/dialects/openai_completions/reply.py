@@ -1,4 +1,4 @@
-"""Whole text completions, both ways."""
+"""Complete (non-streamed) text completions: reads an upstream's, and writes ours."""
 
 import msgspec
 

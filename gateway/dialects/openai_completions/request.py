@@ -1,4 +1,4 @@
-"""Text completions in, and out to a target that continues bare text, by patching bytes."""
+"""Parses text completion requests; patches their bytes for a target that continues bare text."""
 
 from collections.abc import Mapping, Sequence
 

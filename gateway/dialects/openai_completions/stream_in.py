@@ -1,4 +1,4 @@
-"""An upstream's stream of continuations → events."""
+"""Reads an upstream's stream of text completion chunks."""
 
 import msgspec
 

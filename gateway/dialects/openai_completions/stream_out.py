@@ -1,4 +1,4 @@
-"""A chat's events → a stream of one continuation."""
+"""Writes a chat's events as a stream of one text completion."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What text completions look like on the wire: bodies, whole answers and pieces of them."""
+"""Wire structs of text completions: request bodies, complete answers and stream chunks."""
 
 from typing import Annotated
 

@@ -1,1 +1,1 @@
-"""OpenAI's responses: requests, replies, streams and errors."""
+"""OpenAI's Responses API: requests, replies, streams and errors."""

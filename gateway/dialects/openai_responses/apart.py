@@ -1,4 +1,4 @@
-"""An answer that is made in the background, as its callers read it until it is whole. Pure."""
+"""A background answer as its callers read it until it is complete. Pure."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,9 +1,9 @@
-"""Tools of responses with types of their own that the caller runs: functions elsewhere, and back.
+"""Converts OpenAI's built-in tools that the caller runs to functions, and their calls back.
 
-Each becomes a function that takes what a call of it says here; a call comes back as an item of its
-own kind, and what the caller's program gave back is the function's result. `computer` is none of
-them: its calls bring the vendor's safety checks along, and an answer without them would say that
-there is nothing to be checked.
+Each becomes a function whose arguments are defined here. A call comes back as an item of its own
+type, and the output of the caller's program becomes the function's result. `computer` is not
+included: its calls carry the vendor's safety checks, and an answer without them would say that
+there is nothing to check.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""OpenAI's `responses/input_tokens`: a response that is counted instead of made."""
+"""OpenAI's `responses/input_tokens`: counts the tokens of a request instead of answering it."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""OpenAI's responses as a `ports.Dialect`."""
+"""OpenAI's Responses API as a `ports.Dialect`."""
 
 from collections.abc import Sequence
 

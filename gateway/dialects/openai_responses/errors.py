@@ -1,4 +1,4 @@
-"""Our error tree inside a stream of responses; outside of one, chat completions say it."""
+"""Our errors inside a stream of responses; elsewhere they have the format of chat completions."""
 
 import msgspec
 

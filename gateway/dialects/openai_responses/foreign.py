@@ -1,7 +1,8 @@
-"""Items of kinds that we do not read: passed on, with an eye on what they bring along.
+"""Items of unknown types: passed on, after a look at what they contain.
 
-What a computer, a shell or a search gave back has shapes of its own. Requests may hold them and
-answers may, and neither is wrong for it; only callers and targets of other dialects have no word.
+The results of a computer, a shell or a search have shapes of their own. Requests and answers may
+hold them, and are not invalid for it; only callers and targets of other dialects cannot express
+them.
 """
 
 from collections.abc import Collection, Mapping

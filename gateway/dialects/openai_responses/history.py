@@ -1,4 +1,4 @@
-"""What built-in tools were called for, and what came of it, in a history on its way elsewhere."""
+"""Converts calls of built-in tools, and their results, in a history for other dialects."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,7 @@
-"""Reasoning on its way through a client of another dialect: wrapped, and unwrapped unchanged.
+"""Carries reasoning through clients of other dialects: wrapped, and unwrapped unchanged.
 
 A reasoning item means something only to the vendor that encrypted it. Clients of other dialects
-carry it as an opaque block; what comes back to its own vendor is what left it.
+carry it as an opaque block, and its vendor gets back exactly what it sent.
 """
 
 from base64 import b64decode, urlsafe_b64encode

@@ -1,4 +1,4 @@
-"""A stream of response events for a caller of the same dialect."""
+"""Passes a stream of response events on to a caller of the same dialect."""
 
 from collections.abc import Callable
 from typing import Any

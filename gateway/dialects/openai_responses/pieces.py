@@ -1,4 +1,4 @@
-"""Events of a response of which a stream has one for every piece: prepared, to be filled in."""
+"""Prepared templates for the stream events that repeat with every piece of a response."""
 
 from collections.abc import Mapping
 from typing import Final

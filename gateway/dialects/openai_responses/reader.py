@@ -1,4 +1,4 @@
-"""Responses request → conversation."""
+"""Converts a Responses request to a conversation."""
 
 import re
 from collections.abc import Mapping

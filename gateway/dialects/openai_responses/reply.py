@@ -1,4 +1,4 @@
-"""Whole responses, both ways."""
+"""Complete (non-streamed) responses: reads an upstream's, and writes ours."""
 
 from collections.abc import Iterable, Mapping, Sequence
 

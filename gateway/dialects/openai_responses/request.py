@@ -1,4 +1,4 @@
-"""Responses requests in, and same-dialect requests out by patching bytes."""
+"""Parses Responses requests; patches their bytes for a target of the same dialect."""
 
 from collections.abc import Callable, Iterable, Mapping
 

@@ -1,4 +1,4 @@
-"""An upstream's stream of response events → events."""
+"""Reads an upstream's stream of response events."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""Events → a stream of response events."""
+"""Writes a stream of response events."""
 
 from collections.abc import Callable
 

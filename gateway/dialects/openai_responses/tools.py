@@ -1,8 +1,8 @@
-"""Tools of a responses request in the words of other dialects, which know functions only.
+"""Converts the tools of a Responses request for other dialects, which know only functions.
 
-A function in a namespace gets a name of its own there, a custom tool becomes a function of one
-text, and a built-in tool that the caller runs one that takes what its calls say. Names follow from
-the request alone, so that whoever reads its answer finds them again.
+A function in a namespace gets a name of its own, a custom tool becomes a function with one text
+argument, and a built-in tool that the caller runs becomes a function with the arguments of its
+calls. Names follow from the request alone, so that they can be mapped back when the answer is read.
 """
 
 import hashlib

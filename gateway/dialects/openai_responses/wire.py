@@ -1,4 +1,4 @@
-"""What a response looks like on the wire, as far as we look; unknown fields are allowed."""
+"""Wire structs of the Responses API, limited to what we read; unknown fields are allowed."""
 
 from typing import Annotated, Any, Literal
 

@@ -1,4 +1,4 @@
-"""Conversation → responses request."""
+"""Converts a conversation to a Responses request."""
 
 from collections.abc import Iterable
 

@@ -1,1 +1,1 @@
-"""What vendors store besides answers, in their formats: files, batches, conversations."""
+"""Resources that vendors store, in their formats: files, batches and conversations."""

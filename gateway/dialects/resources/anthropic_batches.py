@@ -1,4 +1,4 @@
-"""Message batches in Anthropic's words. Pure: nouns in, JSON out, and requests of a body in."""
+"""Message batches in Anthropic's format: writes their JSON, and reads their requests. Pure."""
 
 import re
 from collections.abc import Sequence

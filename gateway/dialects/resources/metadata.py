@@ -1,4 +1,4 @@
-"""What callers write on things that are kept for them: a few short texts by name."""
+"""Metadata that callers attach to stored resources: a few short texts by name."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""What the answers of a batch use together, in OpenAI's words. Pure: answers in, their sums out."""
+"""The total usage of a batch's answers, in OpenAI's format. Pure."""
 
 from contextlib import suppress
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Files and batches in OpenAI's words. Pure: nouns in, JSON out, and lines of a file in."""
+"""Files and batches in OpenAI's format: writes their JSON, and reads a file's lines. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence

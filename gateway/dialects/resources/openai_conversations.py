@@ -1,4 +1,4 @@
-"""Conversations in OpenAI's words. Pure: nouns in, JSON out, and what callers want of them in."""
+"""Conversations in OpenAI's format: writes their JSON, and reads callers' requests. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Final
