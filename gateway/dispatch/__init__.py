@@ -1,1 +1,1 @@
-"""From a plan to an answer: attempts, and the choice of the next one."""
+"""Turns a plan into an answer: attempts at targets, and the choice of the next one."""

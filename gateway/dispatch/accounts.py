@@ -1,8 +1,8 @@
-"""Accounts at upstreams that nobody is served on now: no money left, or a credential refused.
+"""Provider accounts that currently refuse everybody: no money left, or a refused credential.
 
-An account is a provider: its credential is that of all its targets, and what one of them is told of
-it every other one would be told, too. Such targets are asked after the others and never forbidden.
-Pure: the time is passed in; all of it may be lost.
+An account is a provider: all its targets share its credential, so what one of them is told, every
+other one would be told too. Such targets are moved to the end of the order and never forbidden.
+Pure: the time is passed in. All of it may be lost.
 """
 
 from msgspec import Struct

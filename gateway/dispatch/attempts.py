@@ -1,7 +1,7 @@
-"""Attempts as they happen: what one upstream call did, written down once, when it is over.
+"""Records each upstream call as an attempt, once, when it is over.
 
-A stream's attempt ends where the stream ends, not where it began: beginnings would hide breaks from
-the record and from the breaker. What its upstream will ask for it is known then, or estimated.
+An attempt at a stream ends where the stream ends, not where it began: otherwise breaks would be
+hidden from the record and from the breaker. At the end its cost is known, or estimated.
 """
 
 import asyncio

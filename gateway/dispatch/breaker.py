@@ -1,7 +1,7 @@
-"""Circuit breakers: who has failed so often in a row that others should be asked first.
+"""Circuit breakers: targets that failed too often in a row are asked after the others.
 
 A breaker never forbids: the dispatcher moves candidates with an open breaker to the end of its
-list, so that the last one standing is still tried. Pure: the time is passed in.
+list, so that the last one left is still tried. Pure: the time is passed in.
 
     closed ──(failures in a row)──▶ open ──(its time is over)──▶ half-open ──success──▶ closed
                                       ▲                              │

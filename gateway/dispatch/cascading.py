@@ -1,9 +1,9 @@
-"""Cascades: a cheap target answers, a gate reads the answer, and what will not do goes one tier up.
+"""Cascades: a cheap target answers, a gate judges it, and a poor answer is asked for one tier up.
 
-Both answers are paid and stand in the record. Nothing of the cheap one is shown before the gate has
-spoken: a stream is held back until it is whole. Where the dearer tier does not answer, the cheap
-answer counts. Now and then an answer that would do is asked for again: such pairs are the labels
-that thresholds are checked with, and their odds are recorded.
+Both answers are paid for and recorded. Nothing of the cheap one is shown before the gate has
+decided: a stream is held back until it is complete. If the dearer tier does not answer, the cheap
+answer counts. Now and then an answer that passed is asked for again one tier up: such pairs are the
+labels that thresholds are checked with, and their odds are recorded.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""Turns a plan and a request into an answer, whole or live; the gateway owns every retry.
+"""Turns a plan and a request into an answer, complete or streamed; the gateway owns every retry.
 
-The walk from candidate to candidate is in `walking`, a stream that has begun in `live_stream`.
-Nothing here knows a vendor, money or the audit log: what comes back is an answer, or the error of
-the last attempt.
+The walk from candidate to candidate is in `walking`, a stream that has begun is in `live_stream`.
+Nothing here knows a vendor, money or the audit log: the result is an answer, or the error of the
+last attempt.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
-"""What this worker knows of its targets' health: breakers, speed and room. All of it may be lost.
+"""What this worker has learned of its targets' health: breakers, speed and free capacity.
 
-Nothing here forbids a permitted target for good: whoever is broken or slow is asked later than the
-others. Only a target that is full turns a request away, and the lower service tiers first.
+Nothing here forbids a permitted target for good: a broken or slow target is asked later than the
+others. Only a full target turns a request away, and the lower service tiers first. All of it may be
+lost.
 """
 
 from collections.abc import Mapping

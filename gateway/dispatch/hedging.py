@@ -1,4 +1,4 @@
-"""Two attempts at once: the second starts when the first is late, and the first answer counts."""
+"""Hedging: a second attempt starts if the first is late, and the first answer counts."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

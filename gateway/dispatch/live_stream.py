@@ -1,4 +1,4 @@
-"""An upstream's stream from its first content to its end: read in batches, counted, closed once."""
+"""Reads an upstream's stream from first content to end: in batches, counted, closed once."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""Reads long answers beside the loop: of megabytes it takes seconds, in which others are served.
+"""Reads long answers in threads, so that other requests are served meanwhile.
 
-An upstream may answer with as many bytes as `limits.reply_bytes_max` says. To look at what they say
-takes a second for each megabyte of prose. What would be decoded for long is refused before.
+An upstream may answer with as many bytes as `limits.reply_bytes_max` says, and to inspect prose
+takes a second per megabyte. What would take long to decode is refused before.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""An upstream's refusal as its caller is told it: with the field that is wrong, if it is theirs."""
+"""Converts an upstream's refusal for the caller, naming the wrong field if it is the caller's."""
 
 import re
 from collections.abc import Mapping

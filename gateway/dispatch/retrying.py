@@ -1,8 +1,8 @@
-"""How often and how late something is tried again: one budget for all extra attempts, full jitter.
+"""The retry policy: one budget for all extra attempts, and waits with full jitter.
 
-A retry, a fallback and a hedge each cost the upstreams one more call. The budget lets a tenth of
-the traffic be tried again and keeps a small reserve for quiet times, so that an outage is never
-answered with a multiple of the load. Pure but for the drawing of lots.
+A retry, a fallback and a hedge each cost the upstreams one more call. The budget allows one extra
+attempt per ten requests and keeps a small reserve for quiet times, so that an outage is never
+answered with a multiple of the load. Pure except for random numbers.
 """
 
 from collections.abc import Callable

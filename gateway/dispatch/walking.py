@@ -1,8 +1,8 @@
-"""Walks a plan: one attempt per candidate until one answers. Never outside what the plan permits.
+"""Walks a plan: one attempt per candidate until one answers, never outside what the plan permits.
 
-An onion with names, outside in: `first_answer → _pass → _try | race → _attempt → _ask`. Every
-attempt beyond a request's first is paid from the retry budget; after content has reached the caller
-nothing is tried again. What it learns of the targets goes into their health.
+The layers, outside in: `first_answer → _pass → _try | race → _attempt → _ask`. Every attempt after
+a request's first is paid from the retry budget; once content has reached the caller, nothing is
+tried again. What the attempts show about the targets goes into their health.
 """
 
 import asyncio

@@ -1,1 +1,1 @@
-"""Figures compared with their own past: what has become unusual. Pure."""
+"""Compares figures with their own past and finds what has become unusual. Pure."""

@@ -1,14 +1,14 @@
-"""Days that cost unusually much, each against the same weekday of the weeks before. Pure.
+"""Finds days with unusual costs, compared with the same weekday of the weeks before. Pure.
 
-With `h` what the group cost on the same weekday of the eight weeks before, from the first of them
-on which it cost anything, a day is unusual where it cost more than each of
+Let `h` be what the group cost on the same weekday of the eight weeks before, starting with the
+first of them on which it cost anything. A day is unusual if it cost more than each of
 
     median(h) + 4 · 1.4826 · MAD(h)      more than chance spreads it (MAD: median distance from it)
     1.5 · median(h)                      noticeably more
     median(h) + 5 dollars                enough for somebody to look
 
-and `h` has at least four days; with fewer nothing is usual yet. Medians, so that neither one dear
-day nor one holiday among the eight says what is usual.
+and `h` has at least four days; with fewer nothing is usual yet. Medians are used so that neither
+one dear day nor one holiday among the eight determines what is usual.
 """
 
 from collections.abc import Sequence

@@ -1,18 +1,19 @@
-"""Hours that cost unusually much, each against the same hour of the three weeks before. Pure.
+"""Finds hours with unusual costs, compared with the same hour of the three weeks before. Pure.
 
-With `h` what the group cost in the same hour of the day on the days of the same kind (Monday to
-Friday, or Saturday and Sunday) of the 21 days before, from the first of them on which it cost
-anything, an hour is unusual where it cost more than each of
+Let `h` be what the group cost in the same hour of the day on the days of the same kind (Monday to
+Friday, or Saturday and Sunday) of the 21 days before, starting with the first of them on which it
+cost anything. An hour is unusual if it cost more than each of
 
     median(h) + 5 · 1.4826 · MAD(h)      more than chance spreads it (MAD: median distance from it)
     2 · the second largest of h          what it cost twice in three weeks is no surprise
     median(h) + a floor in money         enough for somebody to look
 
-and `h` has at least four days; with fewer nothing is usual yet. Distances from the median in units
-of the MAD are the method of Iglewicz and Hoaglin, "How to Detect and Handle Outliers" (1993);
-1.4826 makes a standard deviation of it where costs are normal (Rousseeuw and Croux, 1993). They are
-not: hours are skewed, and there are 24 a day, so it takes five instead of their 3.5, and the second
-rule. No single odd day, dear or free, among those before decides anything.
+and `h` has at least four days; with fewer nothing is usual yet. Measuring distances from the median
+in units of the MAD is the method of Iglewicz and Hoaglin, "How to Detect and Handle Outliers"
+(1993); the factor 1.4826 turns a MAD into a standard deviation if costs are normally distributed
+(Rousseeuw and Croux, 1993). They are not: hours are skewed, and there are 24 a day, so the limit is
+five instead of their 3.5, and the second rule is added. No single odd day before, dear or free,
+decides anything.
 """
 
 from collections.abc import Sequence

@@ -1,10 +1,10 @@
-"""Whether a profile has drifted from its reference: by chance, by habit, or truly. Pure.
+"""Judges whether a profile has drifted from its reference, beyond chance and habit. Pure.
 
-Counts of now are compared with those of the same hours of the days before by the population
-stability index, without the part of it that few samples make by themselves. Chance is judged by the
-likelihood ratio (G) of both; habit by how far those days differ among each other, which is more
-than independent requests would: conversations, batch jobs, week-ends. Both have to be exceeded, and
-the index has to be larger than on any of those days, before anybody is told.
+Current counts are compared with those of the same hours of earlier days by the population stability
+index, without the part of it that small samples cause by themselves. Chance is judged by the
+likelihood ratio (G) of both. Habit is judged by how far those days differ from each other, which is
+more than independent requests would: conversations, batch jobs, weekends. Drift is reported only if
+both are exceeded and the index is larger than on any of those days.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Profiles: what prompts and answers look like, as counts in a few bins; never what they say. Pure.
+"""Profiles of prompts and answers: counts in a few bins, never content. Pure.
 
 Everything comes from records that are written anyway. A profile of an hour can be added to others,
 and says nothing about a single request.

@@ -1,1 +1,1 @@
-"""What a request contains: read once, within a deadline, and remembered without its content."""
+"""Inspects what a request contains: once, within a deadline, remembered without its content."""

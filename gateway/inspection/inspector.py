@@ -1,7 +1,7 @@
-"""Runs the classifiers over a request, within a deadline; what takes long leaves the loop.
+"""Runs the classifiers over a request within a deadline; slow work leaves the event loop.
 
-Unknown, failed or late inspection counts as the most sensitive class: fail closed. It knows labels
-and counts; the values that were found stay inside the classifiers.
+An unknown, failed or late inspection counts as the most sensitive class: it fails closed. Only
+labels and counts are known here; the values that were found stay inside the classifiers.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A bounded memory of results that need not be found out again: newest use last, no content.
+"""A bounded cache of inspection results: the least recently used goes first; no content.
 
 Keys are digests, values are verdicts and scores. All of it can be lost at any moment.
 """

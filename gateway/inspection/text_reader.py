@@ -1,4 +1,4 @@
-"""Inspects a text, or remembers what it was when its organisation last sent it.
+"""Inspects a text, or recalls the result from when the same organisation last sent it.
 
 A conversation repeats its history with every turn, and an agent its task with every tool result.
 """

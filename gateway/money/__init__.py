@@ -1,1 +1,1 @@
-"""Money: prices, budgets, and what was spent, laid out for people."""
+"""Money: prices, budgets, and reports of what was spent."""

@@ -1,4 +1,4 @@
-"""Tells operators by web hook of used-up budgets, drifts and dear hours; each alert once."""
+"""Alerts operators by web hook to used-up budgets, drift and dear hours; each alert once."""
 
 from collections.abc import Callable
 from typing import Any, Final, Protocol

@@ -1,8 +1,8 @@
-"""What a request costs is what it caused: the bills of all its attempts, added up. Pure.
+"""Adds up what a request costs: the bills of all its attempts. Pure.
 
-What an upstream says that it counted is owed exactly, whatever was reserved. Where bytes left and
-it did not say, an estimate is owed, which may be too much, but never takes a request above what was
-reserved for it. A refusal costs nothing, and neither does what never left.
+What an upstream says that it counted is owed exactly, whatever was reserved. If bytes were sent and
+the upstream did not say, an estimate is owed: it may be too much, but never takes a request above
+what was reserved for it. A refusal costs nothing, and neither does what was never sent.
 """
 
 from collections.abc import Mapping, Sequence

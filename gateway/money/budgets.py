@@ -1,9 +1,9 @@
-"""Money: reserve, then settle or release, on every level from the organisation to the key.
+"""Budgets: reserve, then settle or release, on every level from the organisation to the key.
 
-Here are the words and the arithmetic that every ledger shares, and the ledger of one process; the
-one that workers share is `gateway.store.money.leased_ledger`. A request is charged to the window
-(day or month in the organisation's time zone, or all time) in which it was admitted. Only a true
-cost above what was reserved can take an account below zero; then nothing more is admitted.
+This file has the types and the arithmetic that every ledger shares, and the ledger of one process;
+the one that workers share is `gateway.store.money.leased_ledger`. A request is charged to the
+window (day or month in the organisation's time zone, or all time) in which it was admitted. Only a
+true cost above what was reserved can take an account below zero; then nothing more is admitted.
 
 An account may have a limit in each kind of window at once; a request must fit into all of them.
 

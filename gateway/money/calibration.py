@@ -1,7 +1,8 @@
-"""How far token estimates were off for each target, learned from what its upstream counted.
+"""Learns how far token estimates are off for each target, from what its upstream counted.
 
-A ratio per target, moved a little by a sample of the answers: vocabularies differ between models of
-one vendor, and nobody has to know them. Lost at a restart, and learned again.
+It keeps a ratio per target, which a sample of the answers moves a little: vocabularies differ
+between models of one vendor, and nobody has to know them. It is lost at a restart, and learned
+again.
 """
 
 from collections.abc import Callable, Mapping

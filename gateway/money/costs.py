@@ -1,7 +1,7 @@
-"""What requests cost, laid out for people: savings, forecast, other currencies, chargeback. Pure.
+"""Cost reports: savings, forecast, other currencies and chargeback. Pure.
 
-Sums are integer micro-dollars. Another currency is a way of showing, by a rate with a date; nothing
-is ever booked in it.
+Sums are integer micro-dollars. Another currency is only a way to show them, at a rate with a date;
+nothing is ever booked in it.
 """
 
 import csv

@@ -1,4 +1,4 @@
-"""What is wrong with the entries of a price file: of each all that it lacks at once. Pure."""
+"""Finds every fault in each entry of a price file, to report them all at once. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""The catalogue in force: what ships with the gateway, and the enterprise's prices before it."""
+"""The catalogue in force: the enterprise's own prices, and the shipped ones for everything else."""
 
 import asyncio
 from pathlib import Path

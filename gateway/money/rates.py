@@ -1,10 +1,10 @@
-"""Limits on requests, tokens and concurrency per account: checked together, or not at all.
+"""Limits on requests, tokens and concurrency per account: all are charged, or none.
 
-Each limit is a bucket that refills evenly and holds a minute's worth, like the vendors' own.
-A request must fit into every bucket of every account of its path; one that does not takes from
-none. Tokens are charged by estimate and corrected when the true number is known, so a bucket may be
-in debt. Here are the words and the limits of one worker; those that workers share are
-`gateway.store.money.shared_rates`.
+Each limit is a bucket that refills evenly and holds a minute's worth, like the vendors' own. A
+request must fit into every bucket of every account on its path; if one is too empty, nothing is
+taken from any. Tokens are charged by estimate and corrected when the true number is known, so a
+bucket may be in debt. This file has the types, and the limits of one worker; those that workers
+share are in `gateway.store.money.shared_rates`.
 """
 
 import math

@@ -1,1 +1,1 @@
-"""For the people who run an installation: what they may do, search for, and are told."""
+"""Tools for the people who run an installation: permissions, search, reports and exports."""

@@ -1,4 +1,4 @@
-"""Who may do what in the control plane: roles, permissions, and where each grant holds.
+"""Access control of the control plane: roles, permissions, and where each grant holds.
 
 Pure, and closed by default: without a grant nothing is allowed, and what is not named is denied. A
 grant holds for one organisation or everywhere; nobody can give what they do not have themselves.

@@ -1,6 +1,6 @@
-"""A connection test as data: four steps from a name to an answer, and how each of them may end.
+"""The data of a connection test: four steps from a name to an answer, and their possible ends.
 
-Workers take the steps, the database keeps them, the control plane says them in words.
+Workers take the steps, the database stores them, the control plane puts them into words.
 """
 
 from typing import Final, Literal, get_args

@@ -1,8 +1,9 @@
-"""What people do in the control plane, written into the audit log: one admin record per deed.
+"""Writes what people do in the control plane into the audit log: one admin record per deed.
 
-The record is durable before the deed takes effect; what cannot be recorded is not done, and a deed
-that then fails says so in a second record. Who acts comes from whoever is signed in or types the
-command, never from a field of the request. Callers pass names, numbers and roles: never a secret.
+The record is durable before the deed takes effect. A deed that cannot be recorded is not done, and
+one that fails after its record is followed by a second record that says so. The actor is whoever is
+signed in or types the command, never a field of the request. Callers pass names, numbers and roles,
+never a secret.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""Records in the words of other systems: JSON lines, syslog (RFC 5424), OpenTelemetry spans. Pure.
+"""Formats records for other systems: JSON lines, syslog (RFC 5424), OpenTelemetry spans. Pure.
 
-What is exported are records, which hold no content and no secret; nothing is added to them here.
+Records hold no content and no secret, and nothing is added to them here.
 """
 
 import json

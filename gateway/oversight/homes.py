@@ -1,7 +1,8 @@
-"""What is home: of labels, of providers, and so of recorded requests. One answer for all. Pure.
+"""Decides which labels, providers and recorded requests count as in-house: one answer for all. Pure.
 
 A provider is in the house by its kind, whatever its label says. A record has label and provider as
-they were; the label tells, but where engines and managed APIs share it, and there the provider.
+they were. Its label decides, unless engines and managed APIs share that label; then the provider
+does.
 """
 
 from collections.abc import Mapping

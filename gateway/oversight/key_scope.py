@@ -1,7 +1,8 @@
-"""What a key may do, and what a change of it opens or closes. Pure.
+"""The scope of a key, and whether a change narrows or widens it. Pure.
 
-Narrower at once, wider by two people: so it has to be told apart what only takes away. What cannot
-be told counts as wider, as of labels, which a policy may forbid with, permit with or bill by.
+A change that narrows takes effect at once, and one that widens needs two people, so changes that
+only take something away have to be recognised. A change that cannot be judged counts as wider:
+labels, for example, which a policy may forbid, permit or bill by.
 """
 
 from collections.abc import Collection

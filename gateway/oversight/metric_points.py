@@ -1,7 +1,8 @@
-"""Metrics in OpenTelemetry's words: OTLP/HTTP JSON, cumulative since the worker's start. Pure.
+"""Metrics in OpenTelemetry's format: OTLP/HTTP JSON, cumulative since the worker's start. Pure.
 
-Two kinds: the families of `/metrics` under their own names, and what the GenAI semantic conventions
-name of calls of models (release 0.1.0 of their own repository), made of the same sums.
+There are two kinds: the families of `/metrics` under their own names, and the metrics that the
+GenAI semantic conventions (release 0.1.0 of their own repository) define for model calls, made of
+the same sums.
 """
 
 import math

@@ -1,6 +1,6 @@
-"""Pushes this worker's metrics to a collector of the settings; requests never wait for it.
+"""Pushes this worker's metrics to a collector named in the settings; requests never wait for it.
 
-Nothing is queued: points are cumulative, so what was not taken is in the next ones.
+Nothing is queued: points are cumulative, so the next push includes what the collector did not take.
 """
 
 import asyncio

@@ -1,6 +1,7 @@
-"""What a collector of OpenTelemetry answers to what it took: that it rejected a part. Pure.
+"""Reads an OpenTelemetry collector's answer, which may say that it rejected a part. Pure.
 
-By opentelemetry-proto, `Export…ServiceResponse.partial_success`, in the JSON form of protobuf.
+The format is `Export…ServiceResponse.partial_success` of opentelemetry-proto, in protobuf's JSON
+form.
 """
 
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Who speaks, in OpenTelemetry's words: the resource of spans and of metrics alike. Pure."""
+"""The OpenTelemetry resource that names this service in spans and metrics alike. Pure."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,7 @@
-"""Sizing an inference cluster: weights, keys and values, sessions, GPUs, racks, and what they cost.
+"""Sizes an inference cluster: weights, keys and values, sessions, GPUs, racks, and the cost.
 
 Pure arithmetic, step by step, from a model's `config.json` and a load. The gigabytes of a GPU are
-GiB, because stacks of memory are; a TB here is 1,000 of them. Each step says the sum it did.
+GiB, because memory stacks are made so; a TB here is 1,000 of them. Each step states its sum.
 """
 
 from collections.abc import Mapping

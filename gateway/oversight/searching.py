@@ -1,8 +1,8 @@
-"""What somebody looks for in a list, as text and as terms: `model:claude* cost:>0.05 status:error`.
+"""Parses search terms for lists: `model:claude* cost:>0.05 status:error`. Pure.
 
-Pure. A filter is terms that must all hold; a term is a field with values of which any may hold, a
-`-` before it turns it round, and a word without a field begins a request's id. What cannot be read
-is refused with its place, so that a page can show it where it was typed.
+A filter is a list of terms that must all hold; a term is a field with values of which any may hold.
+A `-` before a term negates it, and a word without a field is the beginning of a request's id. What
+cannot be parsed is refused with its position, so that a page can show it where it was typed.
 """
 
 import re

@@ -1,8 +1,8 @@
-"""What a worker says of itself every few seconds, for people who look after an installation. Pure.
+"""The report that each worker makes of itself every few seconds, for operators to read. Pure.
 
-Nothing here decides about a request: a report is read by the control plane only, may be seconds
-old, and may be missing. Every field has a default, so that a control plane can read the reports of
-workers of the version before it and after it.
+Nothing here decides about a request: only the control plane reads a report, which may be seconds
+old, or missing. Every field has a default, so that a control plane can read the reports of workers
+of the previous and the next version.
 """
 
 from collections.abc import Mapping

@@ -1,1 +1,1 @@
-"""Time and turns: who waits for how long, and how often a worker does its duties."""
+"""Timing and turns: waiting lines, rates, and the rhythm of a worker's background duties."""

@@ -1,4 +1,4 @@
-"""A token bucket: limits how many go at once, and how many a second."""
+"""A token bucket: limits how many may pass at once, and how many a second."""
 
 from gateway.clock import Clock
 

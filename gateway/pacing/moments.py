@@ -1,7 +1,8 @@
-"""Moments at which a worker wakes for what it does beside requests.
+"""Shared moments at which a worker wakes for its background duties.
 
-To wake costs a resting worker more than most of its duties do: the processor slept, and nothing of
-our code lies in its caches. Duties whose rests end at shared moments wake it once for all of them.
+For an idle worker, waking up costs more than most of its duties do: the processor slept, and none
+of our code is in its caches. Duties whose pauses end at shared moments wake it once for all of
+them.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Who may wait for a busy database: background duties may, callers are told to come again."""
+"""Decides who waits for a busy database: background duties do, callers are told to come again."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,8 +1,7 @@
-"""Says something harmless to a caller who waits: before an answer begins, and while it pauses.
+"""Sends pings to a waiting caller: before an answer begins, and while it pauses.
 
-Proxies and clients give up on connections that say nothing. Before an answer begins, a first ping
-commits its head: from then on what goes wrong is told inside the stream, and another target may
-still be asked.
+Proxies and clients give up on silent connections. Before an answer begins, the first ping commits
+its head: from then on errors are reported inside the stream, and another target may still be asked.
 """
 
 import asyncio

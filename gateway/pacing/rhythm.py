@@ -1,4 +1,4 @@
-"""How often a worker does each of its background duties, in seconds. Only numbers."""
+"""How often a worker does each of its background duties, in seconds. Numbers only."""
 
 LOG_S = 0.25
 REVISIONS_S = 0.25

@@ -1,9 +1,10 @@
-"""Requests that are served at once take turns, stage by stage.
+"""Lets requests that are served at the same time take turns, stage by stage.
 
-A request runs through some four hundred functions, most of them once. One request after the other
-finds each of them gone from the processor's nearest cache; where all of a crowd decode, then all
-decide, then all send, the second finds what the first has fetched. Their records then also reach
-the log in one group. Taking turns costs a turn of the event loop, so few do not.
+A request runs through some four hundred functions, most of them once. If requests run one after the
+other, each finds all of these gone from the processor's nearest cache. If many requests all decode,
+then all decide, then all send, the second finds what the first has fetched. Their records then also
+reach the log in one group. Taking turns costs a turn of the event loop, so a few requests at once
+do without.
 """
 
 from collections.abc import Generator

@@ -1,7 +1,8 @@
 """The worker loop: runs a worker's background duties. One of the three named borders.
 
-Each duty is a coroutine called again and again; a failure is logged and tried again, never fatal:
-whether the worker may go on serving is decided by what the failure makes stale.
+Each duty is a coroutine that is called again and again. A failure is logged and the duty tried
+again; it is never fatal. Whether the worker may go on serving depends on what becomes stale by the
+failure.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""One thread for what many have to be done: who asks for much waits behind himself alone."""
+"""One worker thread with fair turns: whoever asks for a lot delays only their own work."""
 
 import asyncio
 from collections import deque

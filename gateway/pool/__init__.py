@@ -1,1 +1,1 @@
-"""The sovereign pool: many replicas behind one provider, chosen by the time each would need."""
+"""The sovereign pool: many replicas behind one provider, chosen by expected time to an answer."""

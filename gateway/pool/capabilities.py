@@ -1,7 +1,7 @@
-"""What each kind of engine can do and calls its metrics: one record each, no code per engine.
+"""Features and metric names of each kind of engine: one record each, no code per engine.
 
 Metric names are those of the Gateway API inference extension (docs/proposals/003) and of the
-engines' own documents. An engine without a name for its queue is judged by our own counts alone.
+engines' own documents. An engine without a metric for its queue is judged by our own counts alone.
 """
 
 from collections.abc import Mapping

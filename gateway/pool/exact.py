@@ -1,8 +1,8 @@
-"""Follows our own engine's prefix cache by the hashes that the engine itself looks blocks up with.
+"""Follows our own engine's prefix cache by the same block hashes that the engine uses.
 
 The engine's hashes are chained from a salt of tenant and data class that never leaves it: they say
-nothing of a text, and the same text of two tenants has nothing in common. Which hashes stand for a
-prompt is asked of the engine that got it, on behalf of the same tenant, once.
+nothing about a text, and the same text of two tenants has no hash in common. The engine that got a
+prompt is asked once, on behalf of the same tenant, which hashes stand for that prompt.
 """
 
 import asyncio

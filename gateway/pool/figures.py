@@ -1,7 +1,7 @@
-"""Reads what a pool wants to know out of an engine's Prometheus text: its queue and its cache.
+"""Reads an engine's queue and cache figures from its Prometheus text.
 
-Figures are seconds old and hold what others sent there too. What is ours among them is counted by
-the pool itself, exactly and at once; scraped figures only ever add the rest.
+Figures are seconds old and include what others sent to the engine. The pool itself counts our own
+part of them, exactly and at once; scraped figures only ever add the rest.
 """
 
 from io import StringIO

@@ -1,7 +1,7 @@
 """Follows the members of a pool that publish what their prefix caches hold.
 
-Beside the traffic, never in its way: events are heard in tasks of their own, and of the prompts
-that go to such members one at a time is looked up in tokens, once.
+It runs beside the traffic and never delays it: events are read in tasks of their own, and of the
+prompts that go to such members one at a time is looked up in tokens, once.
 """
 
 import asyncio

@@ -1,8 +1,9 @@
-"""What engines publish about their prefix caches, in the form of vLLM's KV events.
+"""Decodes what engines publish about their prefix caches, in the format of vLLM's KV events.
 
-A batch is msgpack: time, events and rank, each event either a map with its `type` (newer vLLM) or a
-list that begins with it (older vLLM, SGLang). Only the engine's main memory and its first cache
-group count. A batch holds token ids, hence prompts: nothing of it is logged or kept but hashes.
+A batch is msgpack: time, events and rank. Each event is either a map with its `type` (newer vLLM)
+or a list that begins with it (older vLLM, SGLang). Only the engine's main memory and its first
+cache group count. A batch holds token ids, hence prompts: only hashes of it are kept, and nothing
+is logged.
 """
 
 from array import array

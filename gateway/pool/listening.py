@@ -1,9 +1,9 @@
-"""Listens to the KV events of one member: in order, without gaps, or not at all.
+"""Listens to the KV events of one member: in order and without gaps, or not at all.
 
-A publisher numbers its batches. When one is missing, the missing ones are asked for again where the
-member has a replay address; where it has none, or has forgotten them, what its cache holds is
-unknown: the mirror is emptied and filled anew from the next event on. Events are prompts, so they
-are heard on this machine only: over a Unix socket or loopback.
+A publisher numbers its batches. Missing batches are requested again if the member has a replay
+address. If it has none, or no longer has those batches, the contents of its cache are unknown: the
+mirror is emptied and filled anew from the next event on. Events contain prompts, so they are
+received on this machine only, over a Unix socket or loopback.
 """
 
 import asyncio

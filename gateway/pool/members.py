@@ -1,4 +1,4 @@
-"""The members of a pool: what is under way at each, how fast it works, and whether it may get more.
+"""The members of a pool: the load and speed of each, and whether it may get more.
 
 A member's load is what we sent it and have not seen end: counted when it is chosen and given back
 when the answer ends, however it ends. Scraped metrics are seconds old; they only ever add to it.

@@ -1,6 +1,7 @@
-"""What members of a pool told of themselves lately, as people want to see it.
+"""Recent figures of a pool's members, for people to look at.
 
-Routing asks for the newest figures only; people ask for tokens a second, so a few looks are kept.
+Routing needs only the newest figures. People want to see tokens a second, so a few samples are
+kept.
 """
 
 from collections import deque

@@ -1,10 +1,10 @@
-"""Asks replicas of the same weights the same question and compares: greedy answers must agree.
+"""Asks replicas of the same weights the same question: their greedy answers must agree.
 
-Weights that were loaded wrongly, a broken kernel or a failing device show here before users notice.
-Where a replica stands does not matter: those of different pools, and engines in no pool, are
-compared when their engines tell the same digest. The question is ours and holds nothing of anybody,
-and each is asked where it stands. Who differs is asked once more: a tie between two tokens may fall
-either way when other requests share the batch.
+This shows wrongly loaded weights, a broken kernel or a failing device before users notice. Where a
+replica is does not matter: replicas of different pools, and engines in no pool, are compared if
+their engines report the same digest. The question is ours and contains nobody's data, so each
+replica can be asked in its own place. A replica that differs is asked once more: a tie between two
+tokens may fall either way when other requests share the batch.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Which member probably holds which prefix: chained hashes of blocks, in three precisions.
+"""Index of which member probably holds which prefix: chained block hashes, three precisions.
 
     approximate   what we sent there lately, in blocks of bytes; no tokenizer needed
     events        what the engine says it stores and drops, in order (`listening`)

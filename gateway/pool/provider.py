@@ -2,7 +2,7 @@
 
 The dispatcher sees one upstream. A call goes to the member that the router chose; its load counts
 from that moment until the reply is closed, however it ends. The pool itself never tries again: the
-dispatcher does, and then a member that has just failed is avoided.
+dispatcher does, and the pool then avoids a member that has just failed.
 """
 
 import asyncio

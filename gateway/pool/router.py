@@ -1,8 +1,9 @@
 """Chooses the member of a pool that will answer soonest, within bounds that keep the pool even.
 
-A cost, not a hit ratio: estimated milliseconds until the first token, after what the member holds
-of the prompt is left out. Bounds come first: nobody gets more than 1.25 times the mean, a tenant
-stays within its shard while the shard is well, and what killed two members is not tried on a third.
+It compares costs, not hit ratios: the estimated milliseconds until the first token, less the part
+of the prompt that the member holds. Bounds come first: no member gets more than 1.25 times the mean
+load, a tenant stays within its shard while the shard is healthy, and a prompt that killed two
+members is not tried on a third.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,8 @@
-"""Notices a replica that silently became slow: against its peers, not against its own past.
+"""Notices a replica that silently became slow: compared with its peers, not with its own past.
 
 Each member's milliseconds per generated token, smoothed, are compared with the median of the
-others. One that is slower by a fifth for two minutes gets a weight equal to its speed; one that is
-as fast again gets its weight back.
+others. A member that is slower by a fifth for two minutes gets a weight equal to its speed; once it
+is as fast again, it gets its weight back.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,9 @@
-"""Between an engine's blocks of tokens and our blocks of bytes.
+"""Maps an engine's blocks of tokens to our blocks of bytes.
 
-Engines tell of blocks of tokens, and we see bytes. How a prompt is cut into tokens is asked once,
-behind its back, of the engine that got it; from then on its byte blocks are known by the token
-block that must be there for them. Hashes are ours, made of token ids, because engines hash in
-their own ways; they are chained from the salt, so that tenants stay apart.
+Engines publish blocks of tokens, and we see bytes. The engine that got a prompt is asked once,
+after the fact, how the prompt is cut into tokens; from then on the prompt's byte blocks are known
+by the token blocks that must be there for them. The hashes are ours, made of token ids, because
+each engine hashes in its own way; they are chained from the salt, so that tenants stay apart.
 """
 
 import hashlib
