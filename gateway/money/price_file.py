@@ -1,4 +1,4 @@
-"""The catalogue in force: the enterprise's own prices, and the shipped ones for everything else."""
+"""The catalogue in force: the enterprise's own prices first, then the shipped ones."""
 
 import asyncio
 from pathlib import Path

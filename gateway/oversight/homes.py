@@ -1,8 +1,8 @@
-"""Decides which labels, providers and recorded requests count as in-house: one answer for all. Pure.
+"""Decides what counts as in-house: labels, providers and recorded requests. Pure.
 
-A provider is in the house by its kind, whatever its label says. A record has label and provider as
-they were. Its label decides, unless engines and managed APIs share that label; then the provider
-does.
+There is one answer for all parts. A provider is in the house by its kind, whatever its label says.
+A record has label and provider as they were. Its label decides, unless engines and managed APIs
+share that label; then the provider does.
 """
 
 from collections.abc import Mapping

@@ -1,1 +1,1 @@
-"""The way out: one adapter per kind of upstream, over one egress client."""
+"""Adapters: one per kind of upstream, all over one egress client."""

@@ -1,4 +1,4 @@
-"""Anthropic's Messages API."""
+"""Adapter for Anthropic's Messages API."""
 
 from collections.abc import Mapping
 from typing import ClassVar

@@ -1,9 +1,9 @@
-"""Tests a connection in four steps, each as a call takes it: name, connection, credential, call.
+"""Tests a connection in four steps, as a real call takes them: name, connection, credential, call.
 
-It uses the adapter, the resolver, the trust store and the credential that requests go out with, and
-the egress compares jurisdictions as ever. What it sends is ours: nobody's prompt, one token back.
-Behind a proxy the name is the proxy's, which looks up the upstream's by itself, and the connection
-is a tunnel with the upstream's TLS in it.
+It uses the adapter, the resolver, the trust store and the credential that requests use, and the
+egress checks jurisdictions as always. The content sent is ours, nobody's prompt, and asks for one
+token. Behind a proxy the name looked up is the proxy's, which looks up the upstream's itself, and
+the connection is a tunnel with the upstream's TLS inside.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What an adapter is built from: one provider's settings, with its credential resolved."""
+"""Configuration of an adapter: one provider's settings, with its credential resolved."""
 
 from typing import Protocol
 

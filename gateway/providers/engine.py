@@ -1,8 +1,8 @@
-"""Our own engine, at a loopback or private address: the sovereign place.
+"""Adapter for in-house engines, at a loopback or private address: the sovereign place.
 
-An engine is told on whose behalf a call comes, so that prefixes are shared inside a tenant only and
-the higher service tiers go first: ours by headers, others by fields of the body where they have
-such. What a caller wrote into those fields never gets there.
+An engine is told on whose behalf a call comes, so that prefixes are shared only inside a tenant and
+the higher service tiers go first: our own engine by headers, others by fields of the body if they
+have such fields. What a caller wrote into those fields never gets there.
 """
 
 import asyncio

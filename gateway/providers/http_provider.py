@@ -1,4 +1,4 @@
-"""What all upstreams over HTTP share: one prepared route, one call, no retries."""
+"""What all HTTP upstreams share: one prepared route, one call, no retries."""
 
 from collections.abc import Coroutine, Mapping
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""OpenAI's APIs: chat completions, responses, embeddings and what is left of completions."""
+"""Adapter for OpenAI's APIs: chat completions, responses, embeddings, older completions."""
 
 from collections.abc import Mapping
 from typing import ClassVar

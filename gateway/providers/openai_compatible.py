@@ -1,4 +1,4 @@
-"""Anything that speaks OpenAI's Chat Completions: vLLM, SGLang, Ollama, other vendors."""
+"""Adapter for servers with OpenAI's Chat Completions: vLLM, SGLang, Ollama, other vendors."""
 
 from collections.abc import Mapping
 from typing import ClassVar

@@ -1,4 +1,7 @@
-"""Kind → adapter: the only place that chooses one; `configuration.kinds` has the rest of a kind."""
+"""Maps each provider kind to its adapter: the only place that chooses one.
+
+`configuration.kinds` has everything else about a kind.
+"""
 
 from collections.abc import Callable, Collection, Mapping
 

@@ -1,6 +1,6 @@
-"""A provider without a network: replays what it was given, for tests, benchmarks and dry runs.
+"""A scripted provider without a network, for tests, benchmarks and dry runs.
 
-It never poses as a model: its targets must be named `scripted/…`.
+It replays what it was given and never poses as a model: its targets must be named `scripted/…`.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The one late import: vendor SDKs are loaded when a low-rate operation first needs them.
+"""The one late import: loads the vendors' SDKs when a low-rate operation first needs them.
 
 Together they take about a second to import and 60 MiB to hold, while the gateway must start in two
 seconds and idle in 120 MiB; the hot path never needs them.

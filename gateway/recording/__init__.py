@@ -1,1 +1,1 @@
-"""What is recorded of a request: records and their facts, floods, and what crashes leave behind."""
+"""Records of requests: their contents and facts, floods of refusals, and the work after the end."""

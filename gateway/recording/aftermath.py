@@ -1,6 +1,6 @@
-"""What an ended request leaves behind beside its record: meters, trials, a line in the log.
+"""Updates metrics and trials and writes a log line after a request has ended.
 
-Nobody waits for any of it, and nothing is decided by it before somebody has looked.
+Nobody waits for any of this, and nothing is decided by it until somebody has looked.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""Nouns of the journey → audit records. Pure: it decides what is written down, not where.
+"""Builds audit records from a request's journey. Pure: it decides what is written, not where.
 
-It never copies content: types, counts, digests, names and amounts only. Content goes apart, as
-encrypted bytes that the audit log keeps beside the record.
+It never copies content: only types, counts, digests, names and amounts. Content is stored
+separately, as encrypted bytes that the audit log keeps beside the record.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""Refusals on record: each of a few, and of a flood how many.
+"""Records refusals: each one if they are few, and only their number in a flood.
 
-Anybody may be refused as often as they like, whether they have a key or not, and a record is for
-years: thousands a second would fill the disk, and with a full disk nobody is served.
+Anybody can be refused as often as they like, with a key or without, and records are kept for years:
+thousands a second would fill the disk, and with a full disk nobody is served.
 """
 
 from msgspec import structs

@@ -1,7 +1,8 @@
-"""Facts into records, and records back into facts: what a replay and an explanation need.
+"""Converts facts to records and back, for replays and explanations.
 
-A record says who, what was asked and what was found; `RecordedFacts` adds the rest of what policy
-looked at. The targets are the same for many requests: a record names their board by its digest.
+A record says who asked, what was asked and what was found; `RecordedFacts` adds the rest of what
+policy looked at. The targets are the same for many requests, so a record names their board by its
+digest.
 """
 
 from collections.abc import Callable

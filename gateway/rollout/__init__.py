@@ -1,1 +1,1 @@
-"""Policy versions and targets on their way into force. Pure."""
+"""Rollout of policy versions and targets, until they are in force. Pure."""

@@ -1,4 +1,4 @@
-"""How many keys a share gives a canary: of a few it may be none. Pure."""
+"""How many keys a share gives to a canary: with few keys it may be none. Pure."""
 
 from collections.abc import Collection
 from math import floor

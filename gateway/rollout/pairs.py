@@ -1,7 +1,8 @@
-"""Cascades in the decision log → what a new threshold is checked with. Pure.
+"""Reads cascades in the decision log as data for checking a new threshold. Pure.
 
-Where both tiers answered, the record says how far they agreed and how likely it was that both would
-be asked; where the cheap answer was kept, only that. Streams keep no pair, and are left out.
+If both tiers answered, the record says how far they agreed and how likely it was that both would be
+asked; if the cheap answer was kept, it says only how likely. Streams keep no pair, and are left
+out.
 """
 
 from classifiers.calibration.learning import Logged

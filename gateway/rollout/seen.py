@@ -1,4 +1,4 @@
-"""What somebody saw act before they took a step: where it is another, nothing is done. Pure."""
+"""Refuses a rollout step if the state has changed since its author looked at it. Pure."""
 
 from typing import Final
 

@@ -1,8 +1,9 @@
-"""Policies and targets on trial: what a shadow would have changed, what a canary does. Pure counts.
+"""Policies and targets on trial: what a shadow would change, what a canary does. Pure counts.
 
-A worker counts what ended under a canary and beside it: under the documents of those who do not get
-it, or at the targets that the others get. `harm` compares the two and names the first figure that
-is worse by more than chance and the limits of `gateway.configuration.guarding` explain.
+A worker counts requests that ended under a canary and beside it: under the documents of those who
+do not get the canary, or at the targets that the others get. `harm` compares the two and names the
+first figure that is worse by more than chance and the limits of `gateway.configuration.guarding`
+explain.
 """
 
 from collections import OrderedDict

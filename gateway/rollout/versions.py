@@ -1,14 +1,14 @@
-"""The life of a policy version, and which version governs whom. Pure: it is told what there is.
+"""The life of a policy version, and which version governs whom. Pure: all state is passed in.
 
     draft ──approve──▶ approved ──shadow──▶ shadow ──canary──▶ canary ──publish──▶ live ──▶ retired
       │                    └───────────────────┴──────────────────┴────publish──────▲
       └─reject─▶ rejected           shadow, canary ──stop──▶ approved │ canary ──guard──▶ withdrawn
 
-A rollback makes what was live before live again. Before a level's first version nothing of it was:
-its rollback retires it, and the levels above govern alone as they did.
+A rollback makes the version live again that was live before. If it was a level's first version,
+there is none: the rollback retires it, and the levels above govern alone as they did before.
 
 Levels are named like budget accounts (`org:…`, `ws:…`, `proj:…`); the installation's own is "".
-Nobody approves what they wrote themselves, and nothing acts before it was approved.
+Nobody approves what they wrote themselves, and no version takes effect before it was approved.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

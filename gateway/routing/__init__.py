@@ -1,1 +1,1 @@
-"""What the policy is asked, and what becomes of its answer: current targets, facts, a plan."""
+"""What policy is asked, and what follows from its answer: current targets, facts, a plan."""

@@ -1,6 +1,6 @@
-"""Targets as policy sees them at one moment, by what a key may use.
+"""The targets as policy sees them at one moment, for each scope of keys.
 
-A board is built anew when a probe changes an availability, and is never changed itself.
+A new board is built when a probe changes an availability; a board itself never changes.
 """
 
 import hashlib

@@ -1,7 +1,8 @@
-"""Which rules a decision names, by its digest: what the projection says of requests that ended.
+"""Remembers which rules each decision applied, by the decision's digest.
 
-A record has a decision's digest, not its rules. Who decides notes them where the digest is made,
-once for equal decisions, so that whoever stores the record a moment later need not decide again.
+The projection needs the rules of requests that ended, but a record has only the decision's digest.
+The rules are noted where the digest is made, once for equal decisions, so that storing the record a
+moment later does not mean deciding again.
 """
 
 from hashlib import sha256

@@ -1,4 +1,4 @@
-"""Which model somebody meant who wrote its name in another way. Pure."""
+"""Guesses which model was meant by a name that is spelled differently. Pure."""
 
 import difflib
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Lays request, principal, inspection and money side by side, asks policy, makes a plan. Pure.
+"""Combines request, principal, inspection and money, asks policy, and makes a plan. Pure.
 
 Gather → decide → plan: all that a decision needs is in `Facts` before `policies.decide` is asked,
 so that recorded facts give the recorded decision again.

@@ -1,7 +1,7 @@
-"""Remembers which target a conversation was with lately: its prompt may still be cached.
+"""Remembers which target a conversation used lately: its prompt may still be cached there.
 
-Kept by a worker, by hashes only, and only where a policy asks for it; all of it may be lost, at the
-price of a cold prompt. Whether to stay is decided by policy from facts, never here.
+A worker keeps this by hashes only, and only if a policy asks for it. All of it may be lost, at the
+price of a cold prompt. Policy decides from facts whether to stay; nothing is decided here.
 """
 
 import hashlib

@@ -1,1 +1,1 @@
-"""Secrets: a type that does not show them, the places they come from, and keys that wrap keys."""
+"""Secrets: a type that hides them, the places they come from, and keys that wrap keys."""

@@ -1,6 +1,6 @@
 """Secrets in AWS Secrets Manager; credentials come from where boto3 looks for them.
 
-Imported only where AWS is configured: boto3 is an optional package.
+Imported only if AWS is configured: boto3 is an optional package.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""AWS KMS as a key service. Imported only where it is configured."""
+"""AWS KMS as a key service. Imported only if it is configured."""
 
 import base64
 from typing import Any

@@ -1,4 +1,4 @@
-"""Files of several certificates in PEM, as authorities are kept in."""
+"""Reads PEM files with several certificates, such as bundles of authorities."""
 
 import re
 import ssl

@@ -1,7 +1,7 @@
-"""Certificates of ours with their keys: checked as a whole, and a listener's kept up to date.
+"""Our own certificates and their keys: checked in full, and kept up to date for a listener.
 
-What is wrong with a listener's new one leaves the one before in use: callers are better served by a
-certificate that ends soon than by none.
+If a listener's new certificate is faulty, the previous one stays in use: a certificate that ends
+soon serves callers better than none.
 """
 
 import asyncio

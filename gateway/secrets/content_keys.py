@@ -1,7 +1,8 @@
-"""Keys under which kept content lies at rest: one for each thing kept, wrapped by the master key.
+"""Keys that encrypt stored content: one for each thing stored, wrapped by the master key.
 
-Each piece is bound to what it is a piece of and to its place in it, so that a row that was moved,
-swapped or put back from elsewhere does not open. Who deletes the wrapped key has deleted it all.
+Each piece is bound to the thing it belongs to and to its place in it, so that a row that was moved,
+swapped or put back from elsewhere does not decrypt. Deleting the wrapped key deletes all of the
+content.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Secret references of the settings → secrets. It knows where they are, not what they open."""
+"""Resolves the settings' references to secrets. It knows where they are, not what they open."""
 
 from collections.abc import Sequence
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Keys that wrap keys: the master key (KEK) seals data keys (DEK), each bound to its purpose."""
+"""Envelope encryption: the master key (KEK) wraps data keys (DEK), each bound to its purpose."""
 
 import base64
 import binascii

@@ -1,7 +1,7 @@
-"""Keys that an issuer signs with: read of what it publishes (RFC 7517), kept, and asked for anew.
+"""A token issuer's signing keys: read from its JWKS (RFC 7517), cached and refreshed.
 
-They are asked for beside requests, every few minutes. A token that names a key which we do not know
-makes us ask at once, for issuers change theirs, but only so often, whatever strangers send.
+They are fetched outside of requests, every few minutes. A token that names an unknown key causes a
+fetch at once, because issuers change their keys, but only so often, whatever strangers send.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""Secrets that may change while the process runs: read again and again, kept through outages.
+"""Keeps secrets that may change while the process runs: reread regularly, kept through outages.
 
-Whoever uses a secret is told when it changed. While a place does not answer, the last value stays
+Users of a secret are told when it changed. While its source does not answer, the last value stays
 good for a stated time; after that it is dropped, because nobody can say any more whether it was
-revoked. What is in flight keeps what it began with.
+revoked. Work under way keeps the value it began with.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
-"""Services that keep a key-encryption key: what a master key in its file may be wrapped by.
+"""Key services (KMS) that can wrap the master key in its file.
 
-The file then holds text that only the service can unwrap; the process that it let do so holds the
-master key in memory from then on, and an outage of the service is felt at the next start.
+The file then holds text that only the service can unwrap. The process for which the service
+unwrapped it holds the master key in memory from then on, so an outage of the service is felt at the
+next start.
 """
 
 import base64

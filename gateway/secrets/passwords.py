@@ -1,7 +1,7 @@
-"""Passwords of people: argon2id with the parameters that OWASP asks for at least.
+"""Hashes people's passwords with argon2id and at least the parameters that OWASP recommends.
 
-Slow on purpose, so it belongs in a thread. Keys of machines are not made slow: they hold 256 random
-bits (see `gateway.identity`).
+It is slow on purpose, so it belongs in a thread. Keys of machines are not hashed slowly: they hold
+256 random bits (see `gateway.identity`).
 """
 
 from argon2 import PasswordHasher, Type

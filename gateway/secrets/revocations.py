@@ -1,7 +1,7 @@
-"""Lists of revoked certificates (RFC 5280, CRL): whole, signed and up to date, or not used at all.
+"""Certificate revocation lists (RFC 5280): complete, signed and up to date, or not used at all.
 
-OpenSSL looks callers up in them while hands are shaken. What it would find wrong with a list only
-then, by refusing everybody, is found here when the list is read.
+OpenSSL looks callers up in them during the TLS handshake. A fault in a list, which OpenSSL would
+find only then, and answer by refusing everybody, is found here when the list is read.
 """
 
 import re

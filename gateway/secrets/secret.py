@@ -1,4 +1,4 @@
-"""A value that must not be seen: it shows as dots everywhere and has to be asked for by name."""
+"""A secret value: shows as dots everywhere and has to be asked for by name."""
 
 import hmac
 from typing import Generic, NoReturn, TypeVar

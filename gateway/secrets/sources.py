@@ -1,4 +1,4 @@
-"""Where secrets come from: an environment variable, or a file that only its owner can read."""
+"""Sources of secrets: an environment variable, or a file that only its owner can read."""
 
 import os
 import stat

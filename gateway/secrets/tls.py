@@ -1,4 +1,4 @@
-"""What every context for TLS has in common, whoever connects to whom and under whichever Python."""
+"""Builds TLS contexts, with the same defaults for every use and every version of Python."""
 
 import ssl
 from typing import Final

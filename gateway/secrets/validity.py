@@ -1,4 +1,4 @@
-"""Until when certificates, authorities and lists of revoked ones are good, and when to say so."""
+"""Validity of certificates, authorities and revocation lists, and when to warn of their end."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

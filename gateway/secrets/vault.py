@@ -1,8 +1,8 @@
 """Secrets in HashiCorp Vault: KV version 2, by AppRole, Kubernetes or a token.
 
-A login is renewed when two thirds of its lease are over, and made anew when that fails or Vault
-says that it is over; where neither can be done it is used to its end. A token that was given as
-such is one, too: Vault is asked how long it is good, and it is read again where it is kept. Only
+A login is renewed when two thirds of its lease are over, and made anew if that fails or Vault says
+that it is over; if neither is possible, it is used until it ends. A token from the settings counts
+as a login too: Vault is asked how long it is good, and it is read again from its place. Only
 `gateway.assembly.places` imports this module: hvac is optional.
 """
 

@@ -1,4 +1,4 @@
-"""HashiCorp Vault's transit engine as a key service. Imported only where it is configured."""
+"""HashiCorp Vault's transit engine as a key service. Imported only if it is configured."""
 
 import base64
 

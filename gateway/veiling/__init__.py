@@ -1,1 +1,1 @@
-"""Values replaced on the way out and restored on the way back, and answers scanned."""
+"""Replaces values in requests, restores them in answers, and scans answers."""

@@ -1,8 +1,8 @@
-"""One pass over an answer's JSON: what is said in it, wherever it stands, is counted and masked.
+"""Counts and masks everything said in an answer's JSON, in one pass and in any field.
 
-Nothing is passed over for the name under which it stands: what an upstream adds tomorrow is read
-today. Left alone are names of calls and items, seals, the bytes of images and sounds, and what an
-answer repeats of its request.
+No field is skipped because of its name: what an upstream adds tomorrow is read today. Only names of
+calls and items, seals, the bytes of images and sounds, and what an answer repeats of its request
+are left alone.
 """
 
 import re

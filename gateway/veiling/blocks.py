@@ -1,7 +1,7 @@
-"""Where an answer's text is cut into blocks, and how it is put out block by block once rewritten.
+"""Cuts an answer's text into blocks, and puts the rewritten text back block by block.
 
-Blocks that follow each other are one text to whoever reads them: a citation alone may have parted
-them. What a model thought, did or was told between two of them parts them for good.
+Consecutive blocks are one text to their reader: they may be separated by no more than a citation.
+What a model thought, did or was told between two blocks separates them for good.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
-"""Words as they are looked for: those of a request, and surrogates as models write them.
+"""Forms of words to search for: a request's values, and surrogates as models write them.
 
-A model writes a name in capitals, as somebody's (German's "Ashgroves"), between marks of Markdown,
-or within JSON. What stands in it for nobody's value stays as it is.
+A model may write a name in capitals, in the possessive (German's "Ashgroves"), between Markdown
+marks, or within JSON. Text that stands for nobody's value stays as it is.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""Blackens what is sensitive in a text that comes in pieces, cut anywhere, and in blocks.
+"""Masks sensitive text that arrives in pieces, cut anywhere, and in blocks.
 
-Held back is what may be the beginning of something sensitive, until what it is can be said: plain
-words go on at once. Where a block ends is no end of that: both readings count, the one that goes
+It holds back whatever may be the beginning of something sensitive until that is certain; plain
+words go on at once. The end of a block does not settle it: both readings count, the one that goes
 on in the next block and the one that ends there.
 """
 

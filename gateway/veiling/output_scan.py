@@ -1,8 +1,8 @@
-"""Scans answers on their way back, where policy obliges to: counts what they contain, or masks it.
+"""Scans answers on their way back if policy requires it: counts what they contain, or masks it.
 
 A stream is read through a window of at most `WINDOW_LENGTH` characters per channel. Counting holds
-nothing back. Masking holds back what may be the beginning of something sensitive, until what it is
-can be said: plain words go on at once. Values are never kept, only counts by label.
+nothing back. Masking holds back whatever may be the beginning of something sensitive until that is
+certain; plain words go on at once. Values are never kept, only counts by label.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Reversible pseudonyms: values leave as surrogates of their kind, and come back in the answer.
+"""Reversible pseudonyms: values leave as surrogates of their kind, and return in the answer.
 
 Surrogates are chosen by a key of the conversation, so that equal values have equal surrogates in
 every turn and a provider's prompt cache still hits. Their check digits are wrong on purpose: they

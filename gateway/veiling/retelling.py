@@ -1,4 +1,4 @@
-"""Retells server-sent events whose JSON says other words; it knows keys and no dialect."""
+"""Writes server-sent events again with changed text in their JSON; it knows no dialect, only keys."""
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -1,7 +1,7 @@
-"""Rewrites streams on their way back: each channel's text piece by piece, events kept in order.
+"""Rewrites streamed answers: each channel's text piece by piece, with events kept in order.
 
-It knows no dialect: an event's JSON says other texts where its deltas do. What rewrites is given:
-the veil puts values back, an output scan blackens them.
+It knows no dialect: the new text is put where an event's deltas are in its JSON. The rewriter is
+passed in: the veil restores values, an output scan masks them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sized

@@ -1,7 +1,7 @@
-"""Answers that all readers read alike: what is masked in one reading must not stand in another.
+"""Makes answers unambiguous, so that text masked in one reading cannot survive in another.
 
-Whoever reads JSON takes the last of two members of one name, or the first; and a server-sent event
-may have lines that this gateway does not read while its caller does.
+If a JSON object has two members of one name, some readers take the last and some the first; and a
+server-sent event may have lines that this gateway does not read while its caller does.
 """
 
 import json

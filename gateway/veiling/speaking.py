@@ -1,4 +1,4 @@
-"""What an event of a stream says, and of what: words, calls, ends, or nothing at all."""
+"""Classifies what a stream event says and in which channel: text, calls, ends, or nothing."""
 
 from collections.abc import Sequence
 from typing import Final

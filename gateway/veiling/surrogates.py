@@ -1,8 +1,8 @@
-"""Surrogates: what stands for a value of a kind and can be nobody's.
+"""Surrogates: values that stand in for others of the same kind and belong to nobody.
 
 Equal seeds give equal surrogates. Identifiers keep their layout, with check digits that are wrong
-or beginnings that were never given to anybody; mail goes to reserved domains, network addresses
-come from documentation ranges. What has none of these, such as an account's number, is drawn.
+or beginnings that were never assigned; mail addresses use reserved domains, network addresses the
+ranges for documentation. Values that have none of these, such as an account's number, are drawn.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,7 +1,7 @@
-"""What `pseudonymise` and `redact` oblige to: a request without values, an answer with them.
+"""Carries out `pseudonymise` and `redact`: requests without values, answers with them restored.
 
-The veiled request is what every target gets; the audit keeps the caller's own. Answers and streams
-are unveiled on their way back, inside tool arguments too.
+Every target gets the veiled request; the audit log keeps the caller's own. Answers and streams are
+unveiled on their way back, including the arguments of tool calls.
 """
 
 from collections.abc import Iterable, Mapping

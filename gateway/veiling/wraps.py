@@ -1,4 +1,4 @@
-"""Another vendor's reasoning as a client carries it: opened, changed, and closed again."""
+"""Edits another vendor's reasoning as a client carries it: unwrapped, changed, wrapped again."""
 
 from base64 import b64decode, urlsafe_b64encode
 from binascii import Error

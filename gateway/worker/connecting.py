@@ -1,7 +1,8 @@
-"""Tests connections that people asked for in the control plane, one at a time per worker.
+"""Runs the connection tests that people order in the control plane, one at a time per worker.
 
-The control plane opens no connection upstream: it leaves an order in the database, a worker takes
-it, tests what its own settings name by that word, and tells each step. Start and end are on record.
+The control plane opens no connection upstream: it leaves an order in the database, and a worker
+takes it, tests what its own settings have under that name, and reports each step. Start and end are
+on record.
 """
 
 from collections.abc import Awaitable, Callable, Mapping

@@ -1,7 +1,8 @@
-"""Watches what teams and keys cost by the hour: finds unusually dear hours, and tells once.
+"""Finds hours in which a team or a key cost unusually much, and alerts once for each.
 
-Any worker does it for every organisation, every few minutes, also of an hour that is not over: who
-is told at its end is told too late. What admin processes have not added up yet is added up first.
+Any worker does this for every organisation, every few minutes, and also for an hour that is not
+over: an alert at its end would be too late. Sums that admin processes have not made yet are made
+first.
 """
 
 import asyncio

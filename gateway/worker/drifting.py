@@ -1,7 +1,8 @@
-"""Watches profiles of prompts and answers: gathers, judges, tells, and withdraws promises.
+"""Watches profiles of prompts and answers for drift; alerts, and withdraws promises.
 
-Any worker does it for any organisation, once an hour. What the calibration promises of the cheap
-tier was shown on traffic like the labelled: while a route's prompts drift it is promised no more.
+Any worker does this for any organisation, once an hour. What the calibration promises of the cheap
+tier was shown on traffic like the labelled, so while a route's prompts drift, the promise is
+withdrawn.
 """
 
 from collections.abc import Collection, Sequence

@@ -1,4 +1,4 @@
-"""All that a running worker does beside requests: one list, and how often each of it is done."""
+"""The list of everything a running worker does besides requests, and how often."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module

@@ -1,6 +1,6 @@
-"""What a worker follows beside its requests, and publishes: keys, policies, limits, targets.
+"""Follows changes from outside and publishes them: keys, policies, limits, targets.
 
-Others change them in the database, in files and at the upstreams; each change found is one swap of
+Others change these in the database, in files and at the upstreams. Each change found is one swap of
 the snapshot, so that no request sees half of it.
 """
 

@@ -1,4 +1,4 @@
-"""How late this worker's event loop is: whatever holds it up makes every request wait."""
+"""Measures how late this worker's event loop is: whatever delays it delays every request."""
 
 import asyncio
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What the author of a policy document cannot have meant, among what the settings configure."""
+"""Warns of likely mistakes in the policy document that the settings name."""
 
 from classifiers.pii.labels import LABELS
 from gateway.configuration.settings import Settings

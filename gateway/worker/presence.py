@@ -1,7 +1,7 @@
-"""This worker's word about itself, for the control plane: gathered every few seconds, then stored.
+"""Stores this worker's report of itself for the control plane every few seconds.
 
 It stands beside requests and never in their way: everything is read from what other parts hold in
-memory anyway, and a database that is away costs a line in the log.
+memory anyway, and a database that is away costs only a line in the log.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""The configured targets at the prices in force, and a price file that may change under a worker.
+"""The configured targets at the prices in force, and reloading of the price file.
 
-Prices that were put in force in the database go before the file that the configuration names. Both
-are taken as a whole or not at all: with a single error the prices before stay in force. What has
-been reserved stays at the prices that it was reserved at.
+Prices that were put in force in the database take precedence over the file that the configuration
+names. Either is accepted in full or not at all: with a single error the previous prices stay in
+force. What has been reserved stays at the prices it was reserved at.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Asks in-house engines whether they can answer and what they serve; tells the board of changes.
+"""Probes in-house engines: whether they can answer and what they serve; tells the board.
 
 Managed upstreams are never probed on a timer: their breakers learn from real traffic, and a probe
 would cost their quota. It knows providers by their port only.

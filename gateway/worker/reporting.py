@@ -1,7 +1,7 @@
-"""Makes the weekly report of reveals: for each organisation, once, by whichever worker comes first.
+"""Makes the weekly report of reveals: once per organisation, by whichever worker comes first.
 
-It is an admin record before it counts as made, so it goes out through the sinks of the settings
-with every other record; the web hook of alerts gets it too.
+It counts as made once it is an admin record, so it goes out through the sinks of the settings with
+every other record; the web hook for alerts gets it too.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Whether a worker may take requests, as its audit log and its ledger have it, and who is told."""
+"""Whether a worker may take requests, judged by its audit log and ledger, and who is told."""
 
 from gateway.audit.second import TwoDeviceLog
 from gateway.metrics import Metrics

@@ -1,4 +1,4 @@
-"""How a worker stands, as its parts know it when somebody collects; nobody is asked for it."""
+"""Metrics of a worker's current state, read from its parts in memory when collected."""
 
 from collections import Counter
 from collections.abc import Iterable

@@ -1,7 +1,8 @@
-"""What keeps this machine's clock, how far off it is as the kernel tells it, and when it jumped.
+"""Watches the machine's clock: what keeps it, how far off it is, and when it jumped.
 
-Nothing is changed and no program is started. The kernel knows whether something keeps its clock and
-by how much that thinks it is off; which program that is shows at best in what it leaves behind.
+Nothing is changed and no program is started. The kernel knows whether something keeps its clock,
+and how far off that program thinks the clock is; which program it is shows at best in the files it
+leaves behind.
 """
 
 import ctypes

@@ -1,1 +1,1 @@
-"""Callers that prove themselves by a trusted issuer's token instead of a key."""
+"""Callers that authenticate with a trusted issuer's token instead of a key."""

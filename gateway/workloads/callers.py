@@ -1,8 +1,8 @@
-"""From a token to a principal: an issuer that is trusted, a signature, and a key bound to both.
+"""Turns a token into a principal: a trusted issuer, a signature, and a key bound to both.
 
-A token that was proved is remembered until it ends, by its digest, so that a signature is computed
-once and not for each request. What it is bound to is looked up each time: a binding that is revoked
-ends with the table of keys, as any key does.
+A token that was verified is remembered by its digest until it expires, so that its signature is
+checked once and not for each request. Its binding is looked up each time: a revoked binding is gone
+with the next table of keys, like any revoked key.
 """
 
 import hashlib

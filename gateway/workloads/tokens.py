@@ -1,8 +1,8 @@
-"""Tokens of callers (JWT, RFC 7519 and 8725): what is read of one before, and after, it is proved.
+"""Callers' tokens (JWT, RFC 7519 and 8725): what is read before and after verification. Pure.
 
-Pure. A token is believed only as far as its signature covers it: before that only its algorithm,
-the name of its key and its issuer are looked at, to find by which key it can be proved at all. What
-a token says of where its key is (`jku`, `x5u`, `jwk`, `x5c`) is never read.
+A token is believed only as far as its signature covers it: before that, only its algorithm, the
+name of its key and its issuer are read, to find the key that can verify it at all. What a token
+says of where its key is (`jku`, `x5u`, `jwk`, `x5c`) is never read.
 """
 
 import base64

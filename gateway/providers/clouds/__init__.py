@@ -1,1 +1,1 @@
-"""Models at cloud APIs: regions, how calls authenticate, and what refusals mean."""
+"""Models at cloud APIs: regions, authentication of calls, and the meaning of refusals."""

@@ -1,7 +1,8 @@
-"""Signatures of Amazon's (SigV4), by botocore, of an access key or of what boto3 finds around us.
+"""Amazon's request signatures (SigV4), made by botocore.
 
-Imported only where a provider of kind `bedrock` signs its calls: boto3 is an optional package.
-boto3 asks the machine's metadata server, STS and what else its chain knows by itself, in a thread.
+The key is an access key, or what boto3 finds in the environment. Imported only if a provider of
+kind `bedrock` signs its calls: boto3 is an optional package. boto3 itself asks the machine's
+metadata server, STS and whatever else its credential chain knows, in a thread.
 """
 
 import asyncio

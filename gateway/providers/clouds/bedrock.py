@@ -1,6 +1,6 @@
-"""Claude at Amazon Bedrock, by the endpoints that speak Anthropic's messages with their events.
+"""Claude at Amazon Bedrock, through the endpoints that speak Anthropic's Messages API.
 
-The older InvokeModel with its own binary frames is not spoken.
+The older InvokeModel API with its own binary frames is not supported.
 """
 
 import re

@@ -1,8 +1,9 @@
-"""Access tokens of Google's, by google-auth: of a service account's key, or of where we run.
+"""Google access tokens, by google-auth: from a service account's key, or from where we run.
 
-Imported only where a provider of kind `vertex` is configured: google-auth is an optional package.
-It blocks, so it runs in a thread. What it asks goes out by our egress, save for the metadata server
-of the machine: that is link-local, in plain http, and nothing else may be asked so.
+Imported only if a provider of kind `vertex` is configured: google-auth is an optional package. It
+blocks, so it runs in a thread. Its requests go out through our egress, except those to the
+machine's metadata server: that one is link-local, over plain http, and nothing else may be asked
+that way.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""What calls to a cloud prove themselves with: a key, or what runs out and is fetched anew.
+"""Credentials for calls to a cloud: a fixed key, or one that expires and is renewed in time.
 
-What runs out is fetched before it does, by one fetch at a time that nobody's leaving ends. Callers
-wait for it only where there is nothing good; where it cannot be had, the provider says so and is
+One fetch at a time renews it, before it expires, and a caller who leaves does not cancel the fetch.
+Callers wait only if nothing valid is held. If nothing can be had, the provider says so and is
 passed over.
 """
 

@@ -1,4 +1,4 @@
-"""What providers of Claude at clouds share: a region, proofs of calls, refusals in our words."""
+"""What all providers of Claude at clouds share: a region, credentials, refusals in our words."""
 
 import asyncio
 from abc import ABC, abstractmethod

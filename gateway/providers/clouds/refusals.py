@@ -1,7 +1,8 @@
-"""Refusals of a cloud in the words of Anthropic's, without what is the installation's own business.
+"""Rewrites a cloud's refusals in Anthropic's format, without details of the installation. Pure.
 
-Clouds answer with names of accounts, projects, roles and resources, and one that does not accept a
-signature repeats all that it was made of. A caller is told what to do about it, and no more. Pure.
+Clouds answer with names of accounts, projects, roles and resources, and a cloud that does not
+accept a signature repeats everything that was signed. A caller is told what to do about it, and no
+more.
 """
 
 import re

@@ -1,7 +1,8 @@
-"""Where the clouds' regions are, and which labels of jurisdictions they plainly contradict. Pure.
+"""The clouds' regions, and the jurisdiction labels that they plainly contradict. Pure.
 
-A label is the operator's word, and most say nothing to us. But where one is a country's or a
-union's name, a region that lies elsewhere is a mistake: what the label lets through would leave.
+A label is the operator's choice, and most say nothing to us. But if a label is the name of a
+country or a union, a region elsewhere is a mistake: data that may go to that label would leave the
+place it names.
 """
 
 import re

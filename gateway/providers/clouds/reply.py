@@ -1,4 +1,4 @@
-"""Answers of a cloud: one that is passed on, and a refusal that has been read to its end."""
+"""A cloud's replies: answers that are passed on, and refusals that have been read to the end."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 

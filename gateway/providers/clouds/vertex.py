@@ -1,4 +1,4 @@
-"""Claude at Google Cloud's Vertex AI: messages whose model stands in the path."""
+"""Claude at Google Cloud's Vertex AI: Anthropic's Messages API with the model in the path."""
 
 import re
 from collections.abc import Mapping

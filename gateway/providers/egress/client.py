@@ -2,7 +2,8 @@
 
 It checks sovereignty before anything else, knows only endpoints that settings declared, follows no
 redirect, keeps no cookie, reads no proxy from the environment, bounds every wait and every body,
-and never retries. What an upstream did wrong leaves here as one of our errors, without its address.
+and never retries. An upstream's failure becomes one of our errors here, without the upstream's
+address.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Destinations: where an upstream is, built from settings and checked before it is ever used.
+"""Endpoints: the address of an upstream, built from settings and checked before first use.
 
-Nothing in a request may name a destination; an `Endpoint` is the only thing the egress connects to.
-The parser is deliberately narrow: whatever two URL parsers could read in two ways is refused.
+Nothing in a request may name a destination; the egress connects to an `Endpoint` and to nothing
+else. The parser is deliberately narrow: a URL that two parsers could read in two ways is refused.
 """
 
 import ipaddress

@@ -1,4 +1,4 @@
-"""Which of an upstream's headers are looked at: of all others nothing is kept."""
+"""The response headers of upstreams that are kept; all others are dropped."""
 
 RATE_LIMIT_HEADERS = frozenset(
     {

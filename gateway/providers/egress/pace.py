@@ -1,7 +1,8 @@
-"""How fast streams may come that come faster than models speak: all of a worker's together.
+"""Limits streams that arrive faster than models speak: one allowance for the whole worker.
 
-Every event of a stream is decoded and told on for itself. An upstream that sends as fast as a wire
-can carry would have a worker do nothing else: each of its reads is worth hundreds of events.
+Every event of a stream is decoded and passed on by itself. An upstream that sends as fast as the
+network allows would keep a worker busy with nothing else: each of its reads holds hundreds of
+events.
 """
 
 from typing import Final

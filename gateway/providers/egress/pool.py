@@ -1,6 +1,6 @@
-"""Connections to upstreams: opened to checked addresses only, kept for a while, given out again.
+"""Connection pool: connects to checked addresses only, keeps connections a while, reuses them.
 
-The newest idle connection is taken first, so that those a quiet hour does not need run out.
+The newest idle connection is taken first, so that those not needed in a quiet hour expire.
 """
 
 import asyncio

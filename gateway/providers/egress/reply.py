@@ -1,4 +1,4 @@
-"""An upstream's answer on its way in: what its head says, and how much body it may have."""
+"""An upstream's reply as it arrives: what its headers say, and how long its body may be."""
 
 import math
 import re

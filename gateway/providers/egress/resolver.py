@@ -1,4 +1,4 @@
-"""Names to addresses for the egress: what a host may not resolve to is never connected to."""
+"""Resolves host names for the egress and drops addresses that a host may not have."""
 
 import asyncio
 import ipaddress

@@ -1,8 +1,8 @@
-"""Tunnels through HTTP forward proxies: asked for with CONNECT, and used only once they stand.
+"""Tunnels through HTTP forward proxies, opened with CONNECT and used only once established.
 
-Whatever a proxy answers is bounded: its head in bytes, all of it in time by whoever waits, and a
-body is never read. TLS begins behind it, with the upstream's own name: a proxy sees that, and no
-byte of a request.
+A proxy's answer is bounded: its head in bytes, the whole in time by whoever waits, and a body is
+never read. TLS begins inside the tunnel, with the upstream's own name: a proxy sees that name, and
+no byte of a request.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""What was written to an upstream and has not arrived there.
+"""Counts bytes that were written to an upstream's connection and have not been delivered yet.
 
-Over TLS an event loop calls sent what it has encrypted, whether anybody takes it or not. What it
-holds then stands behind what the kernel holds, which can be asked.
+Over TLS an event loop calls bytes sent once it has encrypted them, whether anybody receives them or
+not. What it then holds is queued behind what the kernel holds, and the kernel can be asked.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What an upstream calls a call, as far as a record may repeat it. Pure."""
+"""Upstreams' own ids of a request, as far as a record may repeat them. Pure."""
 
 import re
 from collections.abc import Iterable

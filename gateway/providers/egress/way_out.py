@@ -1,6 +1,6 @@
-"""By which way out the connections of one provider leave: through which proxy, with whose trust.
+"""How one provider's connections leave: through which proxy, with which trusted authorities.
 
-A provider without any of this has no way out of its own: it is connected to straight, under the
+A provider without any such settings has no way out of its own: it is reached directly, under the
 system's authorities.
 """
 

@@ -1,1 +1,1 @@
-"""Where records and alerts are sent: files, syslog, web hooks."""
+"""Destinations for records and alerts: files, syslog, web hooks."""

@@ -1,7 +1,8 @@
-"""A collector of OpenTelemetry behind a web hook: what it answers is read, and heeded.
+"""An OpenTelemetry collector as a web hook whose answer is read and obeyed.
 
-By OTLP's specification a collector may take a post and reject a part of it, and data that it calls
-bad is not sent again. What is lost so is counted, and named once until all is kept again.
+By OTLP's specification a collector may accept a post and reject a part of it, and data that it
+calls bad is not sent again. What is lost in this way is counted, and logged once until everything
+is accepted again.
 """
 
 import asyncio

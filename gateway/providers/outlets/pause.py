@@ -1,4 +1,4 @@
-"""How long a place outside that asked for it is left alone."""
+"""How long a destination that asked for a pause (`Retry-After`) is left alone."""
 
 from typing import Final
 

@@ -1,7 +1,7 @@
-"""Signatures of what web hooks are sent, by the Standard Webhooks specification, version 1.
+"""Signs what web hooks are sent, by the Standard Webhooks specification, version 1.
 
-Source of headers, key's form and signed text: https://www.standardwebhooks.com, whose libraries
-verify them. What is sent again after a lost answer has the id that it had.
+Source of headers, key format and signed text: https://www.standardwebhooks.com, whose libraries
+verify them. A message that is sent again after a lost answer keeps its id.
 """
 
 import base64

@@ -1,7 +1,7 @@
-"""Places outside that records are delivered to: a file, a syslog server, an HTTP collector.
+"""Destinations that records are delivered to: a file, a syslog server, an HTTP collector.
 
-Each is named by the settings and by nothing else. A delivery that was not confirmed is made again:
-whoever receives tells copies apart by organisation and sequence.
+Only the settings can name one. A delivery that was not confirmed is made again: the receiver
+recognises copies by organisation and sequence.
 """
 
 import asyncio

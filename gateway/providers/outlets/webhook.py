@@ -1,4 +1,4 @@
-"""A web hook of the settings, called through the one egress: what operators want to be told."""
+"""Calls an operator's web hook, named in the settings, through the one egress."""
 
 from collections.abc import Mapping
 

@@ -1,1 +1,1 @@
-"""Batch APIs of vendors: lines are uploaded together, results come back later."""
+"""Batch APIs of vendors: requests are uploaded together, results come back later."""

@@ -1,6 +1,6 @@
-"""A vendor's batch service without a network or a vendor: takes parcels and answers them, or not.
+"""A scripted batch service without a network or a vendor: answers batches, or not.
 
-It misbehaves as it is told to, in the ways in which real ones do.
+It can be told to misbehave in the ways in which real services do.
 """
 
 from collections.abc import AsyncGenerator, Callable
