@@ -1,4 +1,4 @@
-"""Tests a connection in four steps, as a real call takes them: name, connection, credential, call.
+"""Tests a connection in four steps, as real calls take them: name, connection, credential, call.
 
 It uses the adapter, the resolver, the trust store and the credential that requests use, and the
 egress checks jurisdictions as always. The content sent is ours, nobody's prompt, and asks for one

@@ -1,1 +1,1 @@
-"""Records of requests: their contents and facts, floods of refusals, and the work after the end."""
+"""Records of requests, their facts, floods of refusals, and the work after a request's end."""

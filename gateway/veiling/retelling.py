@@ -1,4 +1,4 @@
-"""Writes server-sent events again with changed text in their JSON; it knows no dialect, only keys."""
+"""Writes server-sent events again with changed text in their JSON; knows keys, no dialect."""
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Our errors for transport failures on the way to an upstream; none holds a byte of what was sent."""
+"""Our errors for failures on the way to an upstream; they hold no byte of what was sent."""
 
 from gateway.errors import UpstreamUnreachable
 
