@@ -17,12 +17,12 @@ class _Pause(Struct, frozen=True):
 
 
 def is_of_account(error: GatewrightError) -> bool:
-    """Whether what an upstream said is of our account there, whatever it was asked."""
+    """Whether an upstream's error concerns our account there, whatever the request was."""
     return judge(error) in {"unpaid", "denied"}
 
 
 class Accounts:
-    """What the attempts of a worker have heard, by provider."""
+    """What this worker's attempts have learned of accounts, by provider."""
 
     def __init__(self, rules: BreakerRules | None = None) -> None:
         self._rules = rules or BreakerRules()
@@ -35,7 +35,7 @@ class Accounts:
     def record(
         self, account: str, began_s: float, now_s: float, error: GatewrightError | None
     ) -> None:
-        """How an attempt ended; one that began before a pause shows nothing of what came after."""
+        """Note how an attempt ended; one that began before a pause says nothing about later."""
         if error is not None:
             if is_of_account(error):
                 self._pauses[account] = _Pause(now_s, now_s + self._rules.account_s)

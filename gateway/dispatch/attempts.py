@@ -33,57 +33,57 @@ HEDGED_CODE = "hedged_away"
 CASCADED_CODE = "cascaded_away"
 """A cheap answer that was too long to be judged was given up for a dearer one."""
 TAKEN_OVER_CODE = "taken_over"
-"""The line of a batch became another worker's while it was being sent."""
+"""Another worker took over the line of a batch while it was being sent."""
 CASCADE = "cascade"
 TAKEN_OVER = "taken over"
 STOPPED = "Task cancelled, timeout graceful shutdown exceeded"
-"""With these words uvicorn ends what it will not wait for any more."""
+"""Uvicorn's message when it cancels what it will not wait for any longer."""
 NO_ANSWER = -1
 HTTP_ERROR_MIN = 400
 _ATTEMPT = itemgetter(1)
-"""Of an entry of the log."""
+"""The attempt in an entry of the log."""
 
 
 Beyond = Literal["retry", "mend", "fallback", "hedge", "cascade"]
-"""The same once more; without a part that was refused; another one instead; another one beside a
-late one; a dearer one after a cheap answer."""
+"""In this order: the same call once more; without a part that was refused; at another target
+instead; at another beside a late one; at a dearer one after a cheap answer."""
 
 
 class Extra(Struct, frozen=True):
-    """An attempt beyond a request's first, or beyond a cheap answer: what it was made for."""
+    """An attempt beyond a request's first, or beyond a cheap answer, and its reason."""
 
     kind: Beyond
     target: str
-    """Who failed, was late or was doubted."""
+    """The target that failed, was late or was doubted."""
     reason: str
-    """The failure's code; `late` of a hedge; `doubted`, `explored`, `too_long` of a cascade."""
+    """The failure's code; `late` for a hedge; `doubted`, `explored`, `too_long` for a cascade."""
     was_made: bool = True
-    """False where the retry budget was spent."""
+    """False if the retry budget was spent."""
 
 
 class AttemptLog:
-    """The attempts of one request, in the order of their ends; append-only."""
+    """The attempts of one request, in the order in which they ended; append-only."""
 
     # Of the class, since nearly every request leaves most of them as they are.
     answer = NO_ANSWER
     """Number of the attempt whose answer counts."""
     cascade: Mapping[str, str] = MappingProxyType({})
-    """What a cascade has to say in the record."""
+    """Details of a cascade, for the record."""
     repeats: Mapping[str, str] = MappingProxyType({})
-    """What the record says of an answer given before; empty where somebody was asked."""
+    """Details of a repeated answer, for the record; empty if a target was asked."""
     told: Mapping[str, str] = MappingProxyType({})
-    """What the caller is told in headers of where the answer comes from."""
+    """Headers that tell the caller where the answer comes from."""
     check_lease: Callable[[], None] | None = None
-    """Raises where nothing may be sent for this request any more."""
+    """Raises if nothing may be sent for this request any more."""
     extra: tuple[Extra, ...] = ()
-    """Why others were asked beside the first, in order."""
+    """Why others were asked besides the first, in order."""
     _begun = 0
 
     def __init__(self) -> None:
         self._entries: list[tuple[int, Attempt, Bill]] = []
 
     def begin(self) -> int:
-        """The number of an attempt that begins."""
+        """The number of a new attempt."""
         self._begun += 1
         return self._begun
 
@@ -92,11 +92,11 @@ class AttemptLog:
 
     @property
     def last_target(self) -> str:
-        """Of the attempt that ended last; empty where none has."""
+        """The target of the attempt that ended last; empty if none has ended."""
         return self._entries[-1][1].target if self._entries else ""
 
     def last_status_of(self, target: str) -> int:
-        """The HTTP status of a target's last attempt; 0 when no header came, or none was made."""
+        """The HTTP status of a target's last attempt; 0 without one, or if no header came."""
         of_target = [each.status for _, each, _ in self._entries if each.target == target]
         return of_target[-1] if of_target else 0
 
@@ -104,9 +104,9 @@ class AttemptLog:
         return tuple(map(_ATTEMPT, self._entries))
 
     def bills(self, of_answer: Usage | None = None) -> list[Bill]:
-        """What each attempt is owed, in the same order; the answer's as it was counted in the end.
+        """What is owed for each attempt, in the same order; for the answer, its final count.
 
-        `of_answer` is None where there is no answer.
+        `of_answer` is None if there is no answer.
         """
         return [
             bill if of_answer is None or number != self.answer else Bill(bill.target, of_answer)
@@ -114,7 +114,7 @@ class AttemptLog:
         ]
 
     def main_bill(self) -> Bill | None:
-        """Of the answer, as far as there is one; else the last of those that are owed anything."""
+        """The bill of the answer, if there is one; otherwise the last that owes anything."""
         owed = {number: bill for number, _, bill in self._entries if bill.usage is not None}
         return owed.get(self.answer) or next(reversed(owed.values()), None)
 
@@ -138,9 +138,9 @@ class RunningAttempt:
         read_tokens: Callable[[], int] = int,
         believe: Believe = as_told,
     ) -> None:
-        """`read_tokens` estimates what is owed for the request where nobody counts it.
+        """`read_tokens` estimates what is owed for the request if nobody counts it.
 
-        `believe` takes figures out of a count that cannot be.
+        `believe` removes impossible figures from a count.
         """
         self._target = target
         self._log: AttemptLog | None = log
@@ -150,7 +150,7 @@ class RunningAttempt:
         self._upstream_ids: tuple[str, ...] = ()
         self._has_left = False
         self.counted: Callable[[], Usage | None] | None = None
-        """What is owed now that an answer has begun; None before."""
+        """Gives what is owed once an answer has begun; None before."""
         self.read_tokens = read_tokens
         self.believe = believe
         self.number = log.begin()
@@ -159,7 +159,7 @@ class RunningAttempt:
         health.began(target.name)
 
     def leaves(self) -> None:
-        """From here on its bytes may have left, and may be charged for; raises if they must not."""
+        """From now on bytes may have been sent and be charged for; raises if they must not."""
         if self._log is not None and self._log.check_lease is not None:
             self._log.check_lease()
         self._has_left = True
@@ -174,9 +174,9 @@ class RunningAttempt:
         self._first_byte_s = self._clock.monotonic_s()
 
     def end(self, error: BaseException | None) -> Usage | None:
-        """Write it down and tell the breaker; the first end counts, later ones are no news.
+        """Log the attempt and tell the breaker; only the first call counts.
 
-        What is owed, from the first one.
+        Returns what is owed, by the first call.
         """
         if self._log is None:
             return None
@@ -201,7 +201,7 @@ class RunningAttempt:
         return owed
 
     def _owed(self, error: BaseException | None) -> Usage | None:
-        """None for a refusal, and for what never left."""
+        """None for a refusal, and for a request that was never sent."""
         if self.counted is not None:
             return self.counted()
         if isinstance(error, UpstreamUnreachable) and not error.has_left:
@@ -212,9 +212,9 @@ class RunningAttempt:
 
 
 def _said_by(error: BaseException | None) -> BaseException | None:
-    """What an end says of a target: of a stream that broke for want of money, that.
+    """What an end says about a target: of a broken stream, a refusal that calls for a pause.
 
-    Any other error in the middle of an answer is a failure, whose fault it may call itself.
+    Any other error in the middle of an answer is a failure, whoever it blames.
     """
     refusal = error.refusal if isinstance(error, StreamBroken) else None
     return refusal if judge(refusal) in PAUSING else error
@@ -229,12 +229,12 @@ _CAUSES = {
 
 
 def is_stopped(error: BaseException) -> bool:
-    """Whether it is the end of this worker that broke something off."""
+    """Whether a request was broken off because this worker stops."""
     return isinstance(error, asyncio.CancelledError) and STOPPED in error.args
 
 
 def end_code(error: BaseException) -> str:
-    """Why something was broken off: a cancellation without a cause is the caller's leaving."""
+    """Why a request was broken off: a cancellation without a cause means the caller left."""
     if isinstance(error, GatewrightError):
         return error.code
     if isinstance(error, asyncio.CancelledError):

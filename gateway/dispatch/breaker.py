@@ -25,7 +25,7 @@ from gateway.errors import (
 
 Verdict = Literal["alive", "failing", "throttled", "unpaid", "denied", "unknown"]
 PAUSING: frozenset[Verdict] = frozenset({"throttled", "unpaid", "denied"})
-"""Everybody would hear the same for a while."""
+"""For a while every request would get the same answer."""
 Position = Literal["closed", "open", "half_open"]
 SERVER_ERROR_MIN = 500
 TOO_MANY = 429
@@ -40,14 +40,14 @@ class BreakerRules(Struct, frozen=True):
     """After the first trip; doubles with each failed trial."""
     open_s_max: float = 120.0
     throttle_s: float = 1.0
-    """Pause after an upstream said that it has too much to do, and not for how long."""
+    """Pause after an upstream said that it is overloaded, but not for how long."""
     throttle_s_max: float = 120.0
     """The longest `retry-after` that is believed."""
     account_s: float = 30.0
-    """Pause after an upstream said that our account has no money left, or that it does not know our
-    credential: somebody has to mend that."""
+    """Pause after an upstream said that our account has no money left, or that it does not accept
+    our credential: a person has to fix that."""
     settle_s: float = 60.0
-    """Who trips again within this time after it recovered stays out for longer each time."""
+    """A target that trips again within this time after it recovered stays out longer each time."""
     trial_s: float = 10.0
     """While half-open, one caller per this time gets through: a trial may never come back."""
 
@@ -62,7 +62,7 @@ class Breaker(Struct, frozen=True):
     is_throttled: bool = False
     """The upstream asked for the pause: answers to earlier calls do not end it."""
     flaps: int = 0
-    """How often it recovered and tripped again; what goes up and down all the time is no help."""
+    """How often it recovered and tripped again; a target that goes up and down is no help."""
     settled_s: float = 0.0
     """When the flaps are forgotten."""
 
@@ -78,10 +78,9 @@ CLOSED = Breaker()
 def judge(error: GatewrightError | None) -> Verdict:
     """What the end of an attempt says about the upstream's health.
 
-    An answer, also one with a 4xx status, shows that it is alive: what one request got wrong must
-    not take an upstream away from everybody. Who says that it has too much to do, or that our
-    account there is not served, gets a pause: everybody would hear the same. Errors of ours say
-    nothing.
+    Any answer, even with a 4xx status, shows that it is alive: a mistake in one request must not
+    take an upstream away from everybody. An upstream that is overloaded, or does not serve our
+    account, gets a pause: every request would get the same answer. Errors of ours say nothing.
     """
     if error is None:
         return "alive"
@@ -100,7 +99,7 @@ def judge(error: GatewrightError | None) -> Verdict:
 
 
 def ask(state: Breaker, now_s: float, rules: BreakerRules) -> tuple[bool, Breaker]:
-    """Whether a caller may try this target in its turn, and the state after the question."""
+    """Whether this target may be tried in its usual place, and the state after the question."""
     position = state.position(now_s)
     if position == "closed":
         return True, state
@@ -116,7 +115,7 @@ def tell(
     rules: BreakerRules,
     retry_after_s: float | None = None,
 ) -> Breaker:
-    """The state after an attempt ended; of several pauses asked for, the latest end counts."""
+    """The state after an attempt ended; of several pauses, the one that ends last counts."""
     if verdict == "unknown":
         return state
     if verdict == "alive":
@@ -151,7 +150,7 @@ def tell(
 
 
 def _recovered(state: Breaker, now_s: float, rules: BreakerRules) -> Breaker:
-    """Closed, but not all forgotten: a good trial shows little of the next minute."""
+    """Closed, but not everything is forgotten: one good trial says little about the next minute."""
     is_recent = now_s < state.settled_s
     if state.trips and not state.is_throttled:
         return Breaker(flaps=state.flaps + 1 if is_recent else 1, settled_s=now_s + rules.settle_s)
@@ -166,12 +165,12 @@ class Breakers:
         self._states: dict[str, Breaker] = {}
 
     def would_permit(self, target: str, now_s: float) -> bool:
-        """The same answer as `permits`; grants nothing."""
+        """The same answer as `permits`, but grants no trial."""
         state = self._states.get(target)
         return state is None or ask(state, now_s, self._rules)[0]
 
     def permits(self, target: str, now_s: float) -> bool:
-        """Whether to try it in its turn; while half-open, this grants one trial at a time."""
+        """Whether to try it in its usual place; while half-open, grants one trial at a time."""
         state = self._states.get(target)
         if state is None:
             return True

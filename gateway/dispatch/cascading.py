@@ -33,26 +33,26 @@ from policies.facts import tier_rank
 
 
 HELD_BYTES_MAX = 4 * 1024 * 1024
-"""A cheap answer that is longer is not waited for: it goes one tier up."""
+"""A cheap answer longer than this is not waited for: the request goes one tier up."""
 LEAST_S = 1.0
-"""With less time than this nobody is asked one tier up: it would be paid, and not answered."""
+"""With less time left than this the next tier is not asked: it would be paid but not answer."""
 _SALT = "cascade"
 _PPM = 1_000_000
 _FAILED = (UpstreamFailed, NoTargetAvailable, FeatureUnsupported)
 
 
 class Judge(Protocol):
-    """Reads answers of cheap models."""
+    """Judges the answers of cheap models."""
 
     async def doubt(
         self, request: ChatRequest, organisation: str, answer: str, *, calls_tools: bool
     ) -> float:
-        """How likely it is, 0 to 1, that this answer will not do."""
+        """The probability, 0 to 1, that this answer is not good enough."""
         ...
 
 
 class _Cheap(Struct, frozen=True):
-    """What the cheap tier answered, as far as the gate looks at it."""
+    """What the cheap tier answered, as far as the gate reads it."""
 
     text: str
     calls_tools: bool
@@ -71,12 +71,12 @@ class _Asked(Struct, frozen=True):
 
 
 class _Verdict(Struct, frozen=True):
-    """What the gate said, and with which odds it was followed."""
+    """The gate's judgement, and the odds with which it was followed."""
 
     score: float
     escalates: bool
     propensity: float | None
-    """None for streams: their answers make no pair."""
+    """None for streams: their answers do not make a pair."""
     explored: bool = False
 
     def note(self, end: str, cheap_target: str, agreed: float | None = None) -> dict[str, str]:
@@ -101,7 +101,7 @@ class _Verdict(Struct, frozen=True):
 
 
 def legs(plan: Plan) -> tuple[Plan, Plan] | None:
-    """The candidates of the first one's tier, and those of higher tiers; None for no cascade."""
+    """The candidates of the first one's tier, and those of higher tiers; None without a cascade."""
     if plan.cascade_above is None:
         return None
     first = tier_rank(plan.candidates[0].target.tier)
@@ -114,7 +114,7 @@ def legs(plan: Plan) -> tuple[Plan, Plan] | None:
 
 
 class Cascade:
-    """Answers a request by its plan; one without a cascade is the dispatcher's alone."""
+    """Answers a request by its plan; without a cascade the dispatcher does it alone."""
 
     def __init__(
         self, dispatcher: Dispatcher, judge: Judge, clock: Clock, exploration: float = 0.0
@@ -131,7 +131,7 @@ class Cascade:
         log: AttemptLog,
         rewriting: AnswerRewriter | None = None,
     ) -> Awaitable[Answered]:
-        """A whole answer, of the cheap tier where that will do.
+        """A complete answer, from the cheap tier if that is good enough.
 
         Raises:
             GatewrightError: as the dispatcher does, when no tier answers.
@@ -181,7 +181,7 @@ class Cascade:
         log: AttemptLog,
         rewriting: AnswerRewriter | None = None,
     ) -> LiveStream:
-        """A stream; one of the cheap tier has been read to its end before.
+        """A stream; one from the cheap tier has already been read to its end.
 
         Raises:
             GatewrightError: as the dispatcher does, when no tier answers.
@@ -254,9 +254,9 @@ class Cascade:
     def _fallback(
         self, error: GatewrightError, leg: Plan, began_s: float, log: AttemptLog
     ) -> tuple[Plan, Extra]:
-        """The leg in place of one that failed: an attempt beyond the first, like any other.
+        """The leg in place of one that failed: an extra attempt like any other.
 
-        Raises the error where it may not be made, or is no use.
+        Raises the error if that attempt may not be made, or is of no use.
         """
         _unless_callers(error)
         try:
@@ -269,7 +269,7 @@ class Cascade:
         return rest, extra
 
     def _rest(self, leg: Plan, began_s: float) -> Plan:
-        """The leg with the time that is left; raises UpstreamTimeout where that is too little."""
+        """The leg with the time that is left; raises UpstreamTimeout if that is too little."""
         left_s = leg.deadline_s - (self._clock.monotonic_s() - began_s)
         if left_s < LEAST_S:
             raise UpstreamTimeout("No permitted target answered in time.")
@@ -277,7 +277,7 @@ class Cascade:
 
 
 async def _held(live: LiveStream) -> _Cheap:
-    """Read a stream to its end and put it back; not whole where it is too long to be held.
+    """Read a stream to its end and put it back; incomplete if it is too long to be held.
 
     Raises:
         UpstreamFailed: it broke.
@@ -301,6 +301,6 @@ async def _held(live: LiveStream) -> _Cheap:
 
 
 def _unless_callers(error: GatewrightError) -> None:
-    """What the caller did wrong is no better one tier up."""
+    """Raise a fault of the caller's: one tier up it would be the same."""
     if isinstance(error, UpstreamRefused) and error.is_callers_fault:
         raise error

@@ -48,7 +48,7 @@ from gateway.veiling.rewriting import AnswerRewriter
 
 
 class Answered(Struct, frozen=True):
-    """A whole answer and who gave it."""
+    """A complete answer and who gave it."""
 
     candidate: Candidate
     source: DialectName
@@ -56,11 +56,11 @@ class Answered(Struct, frozen=True):
     dropped: tuple[str, ...]
     attempt: int = NO_ANSWER
     usage: Usage | None = None
-    """What is owed for it, counted or estimated; None where nobody was asked for it now."""
+    """What is owed for it, counted or estimated; None if no target was asked for it now."""
 
 
 class Dispatcher:
-    """Turns a plan into an answer, using providers and dialects it was given."""
+    """Turns a plan into an answer, with the given providers and dialects."""
 
     def __init__(
         self,
@@ -87,13 +87,13 @@ class Dispatcher:
         )
 
     def prepare(self, request: ChatRequest, plan: Plan, translation: Translation) -> Plan:
-        """The plan without candidates at its head that cannot be asked what the caller asks.
+        """The plan without leading candidates that cannot do what the caller asks.
 
-        What has to be converted is converted now, once: before money is reserved or anything is
-        written down, and the body is kept for the attempt.
+        Conversion happens now, once: before money is reserved or anything is recorded. The body is
+        kept for the attempt.
 
-        Those at its head that would be asked for less, because a tool that only another vendor runs
-        is left out or nobody there can be made to call one, come after all others.
+        Leading candidates that would be asked for less, because a tool that only another vendor
+        runs is left out or a tool call cannot be enforced there, are moved behind all others.
 
         Raises:
             FeatureUnsupported: no candidate can be asked; says what the first one lacks.
@@ -152,7 +152,7 @@ class Dispatcher:
         return body
 
     def fallback(self, log: AttemptLog, error: GatewrightError) -> Extra | None:
-        """One more call, in place of one that failed; None where the retry budget has none."""
+        """An extra call in place of one that failed; None if the retry budget has none left."""
         return paid_from(self._ground.budget, log, Extra("fallback", log.last_target, error.code))
 
     async def _read(
@@ -175,9 +175,9 @@ class Dispatcher:
         *,
         beyond: Extra | None = None,
     ) -> Answered:
-        """A whole answer from the first candidate that gives one.
+        """A complete answer from the first candidate that gives one.
 
-        `beyond` says why, where others were asked for this request before.
+        `beyond` says why, if others were asked for this request before.
         """
 
         async def receive(
@@ -203,7 +203,7 @@ class Dispatcher:
             return Answered(candidate, dialect.name, completion, (), attempt.number, owed)
 
         async def give_up(_: Answered) -> None:
-            """It came too late, and nothing of it is held."""
+            """The answer came too late; it holds nothing that must be released."""
 
         walk = Walk(self._ground, request, plan, log, receive, give_up, beyond=beyond)
         try:
@@ -222,7 +222,7 @@ class Dispatcher:
         *,
         beyond: Extra | None = None,
     ) -> LiveStream:
-        """A stream from the first candidate whose content began to arrive; close it.
+        """A stream from the first candidate whose content began to arrive; must be closed.
 
         `beyond` as in `complete`.
         """
@@ -270,7 +270,7 @@ class Dispatcher:
 def _refusal_in(
     raw: bytes, request: ChatRequest, dialect: Dialect, reply: UpstreamReply
 ) -> GatewrightError | None:
-    """The refusal that was said where an answer was due; None where none was."""
+    """The refusal that came in place of an answer; None if there is none."""
     if not (status := status_said(raw)):
         return None
     status, told = reply.told(status, raw)
@@ -280,30 +280,30 @@ def _refusal_in(
 def _known_refusal_in(
     raw: bytes, request: ChatRequest, dialect: Dialect, reply: UpstreamReply
 ) -> GatewrightError | None:
-    """The same in a stream; one that says no more than that it is an error is none."""
+    """The same in a stream; an error without any detail does not count."""
     refused = _refusal_in(raw, request, dialect, reply)
     says_nothing = isinstance(refused, UpstreamRefused) and refused.upstream_status == BAD_GATEWAY
     return refused if isinstance(refused, UpstreamUnpaid) or not says_nothing else None
 
 
 def _nothing() -> None:
-    """Of what is owed for a refusal."""
+    """What is owed for a refusal."""
 
 
 def _as_counted(told: Usage, request: ChatRequest, vendor: str) -> Usage:
-    """What an answer costs that was given up, and counted all the same."""
+    """What an answer costs that was given up, but counted."""
     return with_estimates(told, 0 if told.input_tokens else read_tokens(request, vendor))
 
 
 def _of_body(reply: UpstreamReply, request: ChatRequest, candidate: Candidate) -> Usage:
-    """What an answer costs that had begun and cannot be read: as much as its body may hold."""
+    """What an answer costs that began and cannot be read: as much as its body may hold."""
     output_tokens = min(tokens_of(reply.body_bytes), candidate.output_tokens_cap)
     input_tokens = read_tokens(request, candidate.target.vendor)
     return Usage(input_tokens, output_tokens, estimated=True)
 
 
 def _may_be_refused(request: ChatRequest) -> bool:
-    """Whether even a target of the caller's own dialect may not do what is asked."""
+    """Whether even a target of the caller's own dialect may refuse what is asked."""
     tree = request.tree
     is_plain = TIERS_ASKED.isdisjoint(tree)
     if request.wants_json_schema or bool(request.dropped) or not is_plain:

@@ -26,11 +26,11 @@ class SpeedRules(Struct, frozen=True):
     ratio: float = 3.0
     excess_s: float = 0.25
     slow_s: float = 30.0
-    """How long it is then asked later than the others."""
+    """How long it is then asked after the others."""
 
 
 class Speed(Struct, frozen=True):
-    """Time to the first byte of one target's good answers, of streams to their first content."""
+    """Time to first byte of one target's good answers; for streams, to their first content."""
 
     samples: int = 0
     recent_s: float = 0.0
@@ -65,7 +65,7 @@ class RoomRules(Struct, frozen=True):
     shrink: float = 0.8
     shrink_every_s: float = 1.0
     shares: tuple[float, ...] = (1.0, 0.9, 0.5)
-    """Of the room, per service tier in the order of `SERVICE_TIERS`."""
+    """Shares of the room, per service tier in the order of `SERVICE_TIERS`."""
 
 
 class Room(Struct, frozen=True):
@@ -76,14 +76,14 @@ class Room(Struct, frozen=True):
 
 
 def grown(room: Room, under_way: int, rules: RoomRules) -> Room:
-    """A good answer while the room was used."""
+    """The room after a good answer, if it was used."""
     if under_way * 2 < room.limit:
         return room
     return replace(room, limit=min(room.limit + 1.0 / room.limit, rules.most))
 
 
 def shrunk(room: Room, under_way: int, now_s: float, rules: RoomRules) -> Room:
-    """The target said, or showed by silence, that it has too much to do."""
+    """The room after the target said, or showed by silence, that it is overloaded."""
     if now_s - room.shrunk_s < rules.shrink_every_s:
         return room
     limit = max(min(room.limit, under_way + 1) * rules.shrink, rules.least)
@@ -117,7 +117,7 @@ class TargetHealth:
     def ended(
         self, target: str, now_s: float, first_byte_s: float, error: BaseException | None
     ) -> None:
-        """A call is over. What is no error of our tree says nothing about the target."""
+        """A call is over. An error that is not one of ours says nothing about the target."""
         under_way = self._under_way[target] = max(self._under_way.get(target, 0) - 1, 0)
         if error is not None and not isinstance(error, GatewrightError):
             return
@@ -136,14 +136,14 @@ class TargetHealth:
         return self._under_way.get(target, 0) < limit * self._shares.get(service_tier, 1.0)
 
     def asks(self, target: str, now_s: float) -> None:
-        """It is asked now: of one that was broken this is the trial, and others wait for its end.
+        """The target is asked now: if it was broken, as its trial, for which others wait.
 
-        Who only stands behind another one in a plan takes no trial.
+        A target that is only behind another one in a plan gets no trial.
         """
         self.breakers.permits(target, now_s)
 
     def place(self, target: str, now_s: float, account: str = "") -> int:
-        """0 for a healthy target, more for one that is asked later; `account` is its provider."""
+        """0 for a healthy target, higher for one that is asked later; `account` is its provider."""
         if not self.breakers.would_permit(target, now_s):
             return 2
         if self.accounts.is_paused(account, now_s):
@@ -152,7 +152,7 @@ class TargetHealth:
         return 1 if state is not None and now_s < state.slow_until_s else 0
 
     def position(self, target: str, now_s: float, account: str = "") -> Position:
-        """Of the target's breaker; open as well while its account is not served."""
+        """The position of the target's breaker; open as well while its account is not served."""
         if self.accounts.is_paused(account, now_s):
             return "open"
         return self.breakers.position(target, now_s)

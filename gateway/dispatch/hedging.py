@@ -19,9 +19,9 @@ async def race(
 ) -> Answer:
     """The first answer of two attempts.
 
-    The second starts after `after_s`, or never when `may_start` says no. An answer that came too
-    late is handed to `give_up`. When both fail, the second's failure is raised; when the first
-    fails before the second began, the first's.
+    The second starts after `after_s`, or never if `may_start` says no. An answer that came too late
+    is passed to `give_up`. If both fail, the second's failure is raised; if the first fails before
+    the second began, the first's.
     """
     tasks = [asyncio.ensure_future(first())]
     kept: asyncio.Future[Answer] | None = None
@@ -65,7 +65,7 @@ async def _end_others(
     why: Sequence[object],
     give_up: Callable[[Answer], Awaitable[None]],
 ) -> None:
-    """Cancel what still runs, and give up what came too late."""
+    """Cancel what is still running, and give up what came too late."""
     for task in tasks:
         if not task.done():
             task.cancel(*why[:1])

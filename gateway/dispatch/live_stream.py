@@ -16,13 +16,13 @@ from gateway.veiling.rewriting import AnswerRewriter
 
 
 Refusal = Callable[[bytes], GatewrightError | None]
-"""An upstream's error as JSON → what it is, as far as that can be read."""
+"""Converts an upstream's error JSON to an error, as far as it can be read."""
 Take = Callable[[list[StreamEvent]], bool]
 TakePlain = Callable[[list[str], bytes], bool]
-"""Words of events, one each, and those that say them → whether that is enough."""
+"""Takes the events' words, one for each, and their bytes; returns whether that is enough."""
 
 TOLD_REST_S: Final = 2.0
-"""So long a stream may take to say that it is over, once it has told all else."""
+"""How long a stream may take to signal its end once everything else has come."""
 HELD_EVENTS_MAX = 64
 HELD_BYTES_MAX = 256 * 1024
 _CUT = StreamEvent(b"", (Delta("error", CUT_SHORT),))
@@ -43,12 +43,12 @@ class LiveStream:
         explaining: set[str] | None = None,
         lines: LongAnswers | None = None,
     ) -> None:
-        """`lines` are where long events are looked at; without them, in lines of its own.
+        """`lines` are the threads in which long events are read; without them it has its own.
 
         `explaining` are targets whose streams have said why they stopped; this may add its own.
 
-        Programs between a model and us end a stream in good order when it broke behind them; but
-        some servers never say why.
+        Programs between a model and us end a stream cleanly even if it broke behind them; but some
+        servers never say why they stopped.
         """
         self.candidate = candidate
         self._explaining = set() if explaining is None else explaining
@@ -62,25 +62,26 @@ class LiveStream:
         self._ended = False
         self._lines = LongAnswers() if lines is None else lines
         self._unlifted: list[StreamEvent] = []
-        """What has arrived, and would take too long to be looked at on the loop."""
+        """Events that have arrived and would take too long to process on the loop."""
         self._is_due = False
-        """Whether nothing more flows: it is over, told or broken, or something is to be lifted."""
+        """Whether nothing more flows: it has ended or broken, or events have to be lifted."""
         self._rests_until_s: float | None = None
-        """Until when one that has told all else may say that it is over, by the loop's time."""
+        """Until when, by the loop's time, a stream that has sent everything else may signal its
+        end."""
         self._has_rested = False
         """Whether that time is over."""
         self._broken: StreamBroken | None = None
-        """An error of the upstream's that came in one read with content before it."""
+        """An upstream's error that came in one read with content before it."""
         self._attempt = attempt
         self._counted: Tally | None = None
-        """Nothing was counted before somebody says by what."""
+        """Counts nothing until a tally is given."""
         self._was_refused = False
         self.refusal: Refusal | None = None
-        """What reads errors that come inside."""
+        """Reads errors that come inside the stream."""
         self._last_count: Usage | None = None
-        """That came with an error: what was made until then."""
+        """The count that came with an error: what was generated until then."""
         self.unannounced = b""
-        """What came first of a reply that is not announced as a stream: it may be an error."""
+        """The beginning of a reply that is not announced as a stream: it may be an error."""
         attempt.counted = self._owed
 
     @property
@@ -89,11 +90,11 @@ class LiveStream:
         return self._attempt.number
 
     def counted_by(self, tally: Tally) -> None:
-        """Whoever reads it from now on counts it: nothing is counted twice."""
+        """Let the new reader's tally count from now on, so that nothing is counted twice."""
         self._counted = tally
 
     def uncounted(self) -> Tally:
-        """A tally of its words that has seen none."""
+        """A new tally for its words, still empty."""
         return Tally(
             0,
             vendor=self.candidate.target.vendor,
@@ -102,7 +103,7 @@ class LiveStream:
         )
 
     def _owed(self) -> Usage | None:
-        """What its upstream asks for what it sent: all that was read, passed on or not."""
+        """What its upstream charges for what it sent: all that was read, passed on or not."""
         last = self._last_count
         counted = () if last is None else (StreamEvent(b"", (Delta("usage", usage=last),)),)
         before = self.uncounted() if self._counted is None else self._counted
@@ -114,9 +115,9 @@ class LiveStream:
         return tally.usage(tokens) if is_whole else tally.usage_so_far(tokens)
 
     async def hold_until_content(self) -> None:
-        """Read until the caller could see something, so that an error before it can fall back.
+        """Read until there is something to show, so that an error before it can fall back.
 
-        Bounded: an upstream that only ever says hello is let through.
+        Bounded: an upstream that only ever sends greetings is let through.
         """
         held_bytes = 0
         while not self._ended:
@@ -131,7 +132,7 @@ class LiveStream:
     async def next_batch(self) -> list[StreamEvent]:
         """The events of the next network read; empty after the terminal event.
 
-        One coroutine for each level: a stream of generators was resumed for every token.
+        It has one coroutine per level: a chain of generators was resumed for every token.
 
         Raises:
             StreamBroken: the upstream ended, cut or reported an error before the terminal event.
@@ -155,10 +156,10 @@ class LiveStream:
             raise
 
     async def flow(self, take: Take, take_plain: TakePlain | None = None) -> None:
-        """Hand events to `take` as they arrive, until it has enough or the stream is over.
+        """Pass events to `take` as they arrive, until it has enough or the stream is over.
 
-        `take_plain` gets those that say nothing but words, as such. `next_batch` goes on from
-        there, and says what went wrong. Raises like it.
+        `take_plain` gets events that contain only words, as words. `next_batch` continues from
+        there, and raises what went wrong. Raises like it.
         """
         if self._held or self._is_due:
             return
@@ -195,10 +196,10 @@ class LiveStream:
         return events
 
     async def _arriving(self) -> bytes | None:
-        """The next read; None at the end, and where nothing is missing but that it is said.
+        """The next read; None at the end, and if only the signal of the end is missing.
 
         Some servers say why an answer stopped and what it counts, and then neither `[DONE]` nor
-        anything else: nobody waits for them as for a model that thinks.
+        anything else: they are not waited for as long as a model that thinks.
         """
         if not self._decoder.is_told:
             return await anext(self._chunks, None)
@@ -212,7 +213,8 @@ class LiveStream:
             return None
 
     def _lifted(self, events: list[StreamEvent]) -> list[StreamEvent]:
-        """Events as the caller sees them; of some it is not known yet what may be shown."""
+        """Events as the caller sees them; some are held back until it is clear what may be
+        shown."""
         if self._lift is None or not events:
             return events
         if _bytes_of(events) <= LOOKED_AT_BYTES_MAX:
@@ -221,7 +223,7 @@ class LiveStream:
         return []
 
     async def _looked(self, events: list[StreamEvent]) -> list[StreamEvent]:
-        """The same, where long ones may be waited for."""
+        """The same, but able to wait for long events."""
         if self._lift is None or not events:
             return events
         length_bytes = _bytes_of(events)
@@ -231,7 +233,7 @@ class LiveStream:
         return await self._lines.look(self.candidate.target.name, length_bytes, work)
 
     def put_back(self, events: list[StreamEvent]) -> None:
-        """Events that were read and are to be read again; nothing was shown yet."""
+        """Put events back that were read, to be read again; nothing was shown yet."""
         self._held = events
         self._counted = None
 
@@ -260,7 +262,7 @@ class LiveStream:
         return broken
 
     def _ending(self, event: StreamEvent) -> StreamEvent:
-        """A terminal event, or an error: who said why once, and does not now, was cut short."""
+        """A terminal event, or an error if its target usually says why it stops and now did not."""
         name = self.candidate.target.name
         if not event.is_unexplained:
             self._explaining.add(name)
@@ -269,7 +271,7 @@ class LiveStream:
         return event
 
     async def close(self, cause: BaseException | None = None) -> None:
-        """Give the upstream up; if it was still sending, for this cause or the caller has left."""
+        """Give the upstream up; if it still sends, because of `cause`, or the caller has left."""
         self._attempt.end(cause or asyncio.CancelledError())
         await self._reply.close()
 
@@ -279,7 +281,7 @@ def _plain_first(
     take_plain: TakePlain,
     read: Callable[[bytes], bool],
 ) -> Callable[[bytes], bool]:
-    """What nearly every read of a stream is, past all that the others need."""
+    """The fast path for nearly every read of a stream, without what the others need."""
 
     def read_plain(data: bytes) -> bool:
         words = plain_words(data)

@@ -17,24 +17,24 @@ from gateway.veiling.rewriting import AnswerRewriter
 
 
 LOOKED_AT_BYTES_MAX: Final = 4 * 1024
-"""Longer answers that have to be looked at are read beside the loop, others from
-`SHORT_BYTES_MAX`: to look takes a hundred times as long, and of nothing but digits 11 us a letter.
-The same of what a stream brings at once."""
+"""Longer answers that have to be inspected are read in a thread, others from `SHORT_BYTES_MAX`:
+inspection takes a hundred times as long, and 11 us a character if all are digits. The same holds
+for what a stream brings at once."""
 CALLS_MAX: Final = 10_000
 
 LONG_BYTES_MAX: Final = 128 * 1024
-"""Of those that are looked at: longer ones take a quarter of a second and more, and nobody waits
-for those whose answer is shorter."""
+"""For inspected answers: longer ones take a quarter of a second and more, and shorter ones do not
+wait for them."""
 LONGEST_BYTES: Final = 1024 * 1024
 
 Done = TypeVar("Done")
 
 
 class LongAnswers:
-    """The threads of a worker in which long answers are read, one after the other.
+    """A worker's threads in which long answers are read, one after the other.
 
-    Those that have to be looked at have some of their own, by their length, and of several
-    upstreams all get their turn: one that answers at length makes nobody wait but itself.
+    Answers that have to be inspected have threads of their own, by length, in which upstreams take
+    turns: one that answers at length delays only itself.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class LongAnswers:
     async def read(
         self, dialect: Dialect, raw: bytes, rewriting: AnswerRewriter | None, upstream: str
     ) -> Completion:
-        """A whole answer of an upstream.
+        """Read a complete answer of an upstream.
 
         Raises:
             UpstreamMalformed: it is none, or holds more than any answer does.
@@ -55,7 +55,7 @@ class LongAnswers:
         return await line.do(upstream, partial(_read, dialect, raw, rewriting))
 
     async def look(self, upstream: str, length_bytes: int, work: Callable[[], Done]) -> Done:
-        """What `work` makes of so much that is looked at."""
+        """Run `work` in the thread for inspections of this length."""
         return await self._line_for(length_bytes).do(upstream, work)
 
     def _line_for(self, length_bytes: int) -> WaitingLine:
@@ -65,14 +65,14 @@ class LongAnswers:
 
     @staticmethod
     def is_long(raw: bytes, rewriting: AnswerRewriter | None) -> bool:
-        """Whether others would wait too long for it to be read on the loop."""
+        """Whether reading it on the loop would make others wait too long."""
         length_bytes = len(raw)
         if length_bytes <= LOOKED_AT_BYTES_MAX:
             return False
         return rewriting is not None or length_bytes > SHORT_BYTES_MAX
 
     async def encode(self, upstream: str, work: Callable[[], Done]) -> Done:
-        """What `work` makes of such an answer."""
+        """Run `work` in the thread for long answers."""
         return await self._plain.do(upstream, work)
 
 

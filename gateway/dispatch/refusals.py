@@ -14,9 +14,9 @@ from gateway.veiling.rewriting import AnswerRewriter
 
 
 REFUSAL_BYTES_MAX: Final = 1024 * 1024
-"""Of a longer one nothing but its status is read: thirty megabytes of reasons take seconds."""
+"""Of a longer refusal only the status is read: thirty megabytes of reasons take seconds."""
 VALUES_MAX: Final = 20_000
-"""The same of one with more keys and elements of lists."""
+"""The same for a refusal with more keys and list elements."""
 SAID_BYTES_MAX: Final = 64 * 1024
 """A refusal behind a good status is no longer than this; a longer body is an answer, or rubbish."""
 _STATUS = re.compile(r"[45][0-9]{2}")
@@ -35,7 +35,7 @@ _STATUSES: Final[Mapping[str, int]] = {
     "rate_limit_exceeded": 429,
     "server_error": 500,
 }
-"""What the vendors' types and codes of errors mean, where no number stands beside them."""
+"""The status that the vendors' error types and codes mean, if they come without one."""
 _FIELD_END = re.compile(r"[.\[]")
 
 
@@ -44,9 +44,9 @@ def refusal_of(
 ) -> GatewrightError:
     """The error of an upstream that was asked in `dialect`.
 
-    It names no field that the caller did not send: what we put into a body is ours to get right.
-    In another dialect, or behind a history that was kept here, a place inside a field is not where
-    the caller finds it, so the field is all that is named.
+    It names no field that the caller did not send: what we put into a body is our responsibility.
+    In another dialect, or behind a history that was stored here, the caller would not find a place
+    inside a field, so only the field is named.
     """
     said = raw if len(raw) <= REFUSAL_BYTES_MAX and not holds_more(raw, VALUES_MAX) else b""
     error = dialect.decode_error(status, said, retry_after_s)
@@ -61,9 +61,9 @@ def refusal_of(
 
 
 def status_said(raw: bytes) -> int:
-    """The status of an error that came where an answer was due; 0 where a body is no error.
+    """The status of an error that came in place of an answer; 0 if the body is no error.
 
-    Relays answer 200 before they ask a provider of theirs, and say afterwards how that went.
+    Relays answer 200 before they ask a provider of theirs, and report afterwards how that went.
     """
     if len(raw) > SAID_BYTES_MAX or holds_more(raw, VALUES_MAX):
         return 0
@@ -87,9 +87,9 @@ def status_said(raw: bytes) -> int:
 
 
 def retold(error: UpstreamRefused, rewriting: AnswerRewriter | None) -> UpstreamRefused:
-    """The same refusal in the words in which its caller would get an answer.
+    """The same refusal, rewritten as an answer to this caller would be.
 
-    A code that says more than a code is none.
+    A code that rewriting changes is dropped.
     """
     if rewriting is None:
         return error

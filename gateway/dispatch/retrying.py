@@ -20,17 +20,17 @@ class RetryRules(Struct, frozen=True):
     share: float = 0.1
     """Extra attempts per request."""
     per_s: float = 10.0
-    """Extra attempts that are always allowed: in quiet times a tenth of the traffic is none."""
+    """Extra attempts that are always allowed: in quiet times a tenth of the traffic is nothing."""
     reserve: float = 20.0
-    """Extra attempts that are saved up at most, and what a worker starts with."""
+    """Extra attempts that can be saved up at most, and that a worker starts with."""
     backoff_s: float = 0.05
     backoff_s_max: float = 1.0
     wait_s_max: float = 1.0
-    """The longest `retry-after` that is waited for here instead of by the caller."""
+    """The longest `retry-after` that is waited for here; a longer one is left to the caller."""
 
 
 class RetryBudget:
-    """Tokens: requests and time earn them, every extra attempt costs one."""
+    """A token budget: requests and time earn tokens, every extra attempt costs one."""
 
     def __init__(self, rules: RetryRules | None = None) -> None:
         self.rules = rules or RetryRules()
@@ -45,14 +45,14 @@ class RetryBudget:
         self._tokens = min(self._tokens + earned, self.rules.reserve)
 
     def spend(self) -> bool:
-        """Whether one more attempt may be made; it is then counted."""
+        """Take a token for one more attempt; False if there is none."""
         if self._tokens < 1.0:
             return False
         self._tokens -= 1.0
         return True
 
     def give_back(self) -> None:
-        """What was paid for was not made after all."""
+        """Return the token of an attempt that was not made after all."""
         self._tokens = min(self._tokens + 1.0, self.rules.reserve)
 
 

@@ -49,7 +49,7 @@ MENDS_MAX = 4
 LATE = "late"
 """Why a second target is asked beside the first."""
 BUSY_RETRY_S: Mapping[str, float] = dict(zip(SERVICE_TIERS, (1.0, 2.0, 10.0), strict=True))
-"""Lower tiers are asked to come back later."""
+"""Lower service tiers are asked to come back later."""
 
 Answer = TypeVar("Answer")
 Receive = Callable[[Candidate, Dialect, UpstreamReply, RunningAttempt], Awaitable[Answer]]
@@ -68,7 +68,7 @@ class Ground(Struct, frozen=True):
     encode: Encode
     turns: Turns
     unread: dict[str, dict[str, UpstreamRefused]]
-    """By target and field: what it refused of what nobody misses, and is not sent again."""
+    """By target and field: refusals of parts that nobody misses, which are not sent again."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
 
@@ -86,7 +86,7 @@ class Walk(Generic[Answer]):
         *,
         beyond: Extra | None = None,
     ) -> None:
-        """`beyond` says why others are asked for a request that another walk began."""
+        """`beyond` says why others are asked, if another walk began this request."""
         self._ground = ground
         self._beyond = beyond
         self._request = request
@@ -98,7 +98,7 @@ class Walk(Generic[Answer]):
         self._hedges = 0
 
     async def first_answer(self) -> tuple[Answer, tuple[str, ...]]:
-        """The first candidate's that gives one, with what was left out of its request.
+        """The answer of the first candidate that gives one, and what was left out of its request.
 
         Raises:
             NoTargetAvailable: no permitted target can be reached, or all of them are full.
@@ -127,7 +127,7 @@ class Walk(Generic[Answer]):
         raise self._exhausted(failure)
 
     def _in_order(self) -> list[Candidate]:
-        """Candidates with room, in the plan's order; those that are broken or slow come last."""
+        """Candidates with room, in the plan's order; broken or slow ones come last."""
         health, plan = self._ground.health, self._plan
         candidates = [
             each for each in plan.candidates if health.has_room(each.target.name, plan.service_tier)
@@ -144,7 +144,7 @@ class Walk(Generic[Answer]):
     async def _pass(
         self, order: list[Candidate], extra: Extra | None
     ) -> tuple[Answer, tuple[str, ...]]:
-        """One candidate after the other, the first two perhaps at once."""
+        """Try one candidate after the other, the first two perhaps at once."""
         failure: UpstreamFailed | FeatureUnsupported | None = None
         why = ("", "")
         hedge_s = self._plan.hedge_after_s
@@ -177,7 +177,8 @@ class Walk(Generic[Answer]):
         raise failure
 
     def _still_to_ask(self, order: list[Candidate], failure: GatewrightError) -> list[Candidate]:
-        """Last of all those of accounts that are not served, as was just heard of one."""
+        """The remaining candidates; after an account was refused, those of paused accounts come
+        last."""
         if not is_of_account(failure):
             return order
         accounts, now_s = self._ground.health.accounts, self._ground.clock.monotonic_s()
@@ -207,10 +208,10 @@ class Walk(Generic[Answer]):
     async def _try(
         self, candidate: Candidate, extra: Extra | None
     ) -> tuple[Answer, tuple[str, ...]]:
-        """An attempt, and a second one where the connection broke before any header.
+        """An attempt, and a second one if the connection broke before any header.
 
-        Such a connection may have been a stale one; where the upstream had begun to answer, it may
-        have done, and billed, the work.
+        Such a connection may have been stale; if the upstream had begun to answer, it may have
+        done, and billed, the work.
         """
         try:
             return await self._attempt(candidate, extra)
@@ -227,7 +228,8 @@ class Walk(Generic[Answer]):
     async def _attempt(
         self, candidate: Candidate, extra: Extra | None
     ) -> tuple[Answer, tuple[str, ...]]:
-        """One candidate's answer; what it refused for a part that can go is sent without it."""
+        """One candidate's answer; if it refuses a part that can go, it is asked again without
+        it."""
         ground, name = self._ground, candidate.target.name
         dialect = ground.dialect_of(self._request, candidate)
         upstream = ground.encode(dialect, self._request, candidate, self._plan)
@@ -256,7 +258,7 @@ class Walk(Generic[Answer]):
         return answer, upstream.dropped
 
     def _learn(self, target: str, refused: dict[str, UpstreamRefused]) -> None:
-        """What a target answered without. What it refused last counts most, and comes last."""
+        """Note what a target answered without; the latest refusal counts most, and comes last."""
         unread = self._ground.unread.setdefault(target, {})
         for field, error in refused.items():
             unread.pop(field, None)
@@ -314,7 +316,7 @@ class Walk(Generic[Answer]):
     def _mended(
         self, dialect: Dialect, upstream: UpstreamBody, error: UpstreamRefused
     ) -> UpstreamBody | None:
-        """The request as it may be sent once more; None where it may not."""
+        """The request as it may be sent once more; None if it may not."""
         mended = dialect.mend_request(upstream.body, error)
         if mended is None or self._is_over():
             return None
@@ -323,14 +325,14 @@ class Walk(Generic[Answer]):
         return UpstreamBody(mended.body, (*upstream.dropped, *mended.dropped))
 
     def _paid(self, kind: Beyond, target: str, reason: str) -> Extra | None:
-        """One more attempt, for what this target did, which is noted when it begins.
+        """One more attempt because of this target; noted when it begins.
 
-        None where the retry budget has none left: that is noted at once.
+        None if the retry budget has none left: that is noted at once.
         """
         return paid_from(self._ground.budget, self._log, Extra(kind, target, reason))
 
     def _unless_made(self, extra: Extra | None) -> None:
-        """Give back what was paid for an attempt that never began; a cascade's leg is not paid."""
+        """Give back the payment for an attempt that never began; a cascade's leg is not paid."""
         if extra is None or extra.kind == "cascade":
             return
         if not any(each is extra for each in self._log.extra):
@@ -340,7 +342,7 @@ class Walk(Generic[Answer]):
         return self._ground.clock.monotonic_s() >= self._deadline_s
 
     def _wait_s(self, failure: GatewrightError, tries: int) -> float | None:
-        """How long to wait before another pass; None where that is not worth it."""
+        """How long to wait before another pass; None if that is not worth it."""
         if judge(failure) != "throttled" or failure.retry_after_s is None:
             return None
         rules = self._ground.budget.rules
@@ -371,7 +373,7 @@ class Walk(Generic[Answer]):
 
 
 def paid_from(budget: RetryBudget, log: AttemptLog, extra: Extra) -> Extra | None:
-    """What may be tried; None, and noted as withheld, where nothing is left to pay it from."""
+    """The attempt if the budget pays for it; otherwise None, and it is noted as withheld."""
     if budget.spend():
         return extra
     log.extra += (structs.replace(extra, was_made=False),)
@@ -381,7 +383,7 @@ def paid_from(budget: RetryBudget, log: AttemptLog, extra: Extra) -> Extra | Non
 def _unless_callers(
     error: UpstreamFailed | FeatureUnsupported,
 ) -> UpstreamFailed | FeatureUnsupported:
-    """A failure that another target may not have; what the caller got wrong is told at once."""
+    """A failure that another target may not have; a mistake of the caller's is raised at once."""
     if isinstance(error, UpstreamRefused) and error.is_callers_fault:
         raise error
     return error
