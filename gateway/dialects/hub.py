@@ -19,7 +19,7 @@ from gateway.types import ChatRequest, DialectName, Target
 
 
 class _Caller(Struct, frozen=True):
-    """What the hub knows of a dialect that requests come in."""
+    """What the hub knows about a dialect of callers."""
 
     read: Callable[[ChatRequest], Conversation]
     names: OwnNames
@@ -38,7 +38,7 @@ _CALLERS: Mapping[DialectName, _Caller] = {
 
 
 def read_conversation(request: ChatRequest) -> Conversation:
-    """A request of any dialect as a conversation whose tool calls and results are in pairs.
+    """A request of any dialect as a conversation with tool calls and results in pairs.
 
     Raises:
         FeatureUnsupported: dropping what it asks would change its meaning.
@@ -65,10 +65,10 @@ def put_to(
     output_tokens_cap: int,
     write: Callable[[Conversation, Target, int], UpstreamBody],
 ) -> UpstreamBody:
-    """A request as `write` puts it to a target of another dialect.
+    """A request for a target of another dialect, written by `write`.
 
-    What is left out or refused has the caller's names, whichever words stand between the two. The
-    body says of itself if it asks for less than the caller did.
+    What is left out or refused has the caller's field names, whatever the names in between. The
+    body says so if it asks for less than the caller did.
 
     Raises:
         FeatureUnsupported: dropping what it asks would change its meaning.
@@ -87,10 +87,10 @@ def put_to(
 
 
 def _asked_of(target: Target, request: ChatRequest) -> Conversation:
-    """The conversation as it may be put to a target of another dialect.
+    """The conversation to ask a target of another dialect.
 
-    What only a vendor does by itself is gone, and reported, where the target is set to that; it is
-    named first, for the list of what is reported ends somewhere.
+    Tools that only a vendor runs are removed and reported, if the target is set to allow that. They
+    are named first, because the list of what is reported is limited.
 
     Raises:
         FeatureUnsupported: dropping what it asks would change its meaning.
@@ -114,9 +114,9 @@ def unmet(request: ChatRequest, text: str) -> str:
 
 
 def _check_pairs(turns: Iterable[Turn]) -> None:
-    """Upstreams refuse a call without a result and a result without a call, each in its words.
+    """Upstreams refuse a call without a result, and the reverse, each in its own words.
 
-    Ours name no id: what is said here is on record, and an id may be anything.
+    Ours name no id: what is said here is recorded, and an id may be anything.
     """
     waiting: set[str] = set()
     for turn in turns:

@@ -23,16 +23,16 @@ AUTO_TIER = "auto"
 """The one service tier that means the same to every vendor."""
 
 _WITH_US = frozenset({"us", "usa", "america"})
-"""Jurisdictions that the United States are in; a word of an operator's own says nothing of it."""
+"""Jurisdictions that include the United States; an operator's own label says nothing about it."""
 _WORLDWIDE = frozenset({"global", "world", "worldwide", "anywhere"})
-"""Jurisdictions that leave nothing out."""
+"""Jurisdictions that exclude nothing."""
 _FIELD = re.compile(r"\A[A-Za-z_.\-]{1,48}[0-9]{0,2}\Z")
-"""Letters, and two digits at most: no number and no key of anybody's."""
+"""Letters, and two digits at most: nobody's number and nobody's key."""
 _OPAQUE = re.compile(r"\A[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12,44}\Z")
 
 
 class Losses:
-    """Names in the order they were lost, each once; and what may be lost only where that is set."""
+    """Names of lost fields, in order, each once; and what may be lost only by a setting."""
 
     __slots__ = ("_names", "hosted")
 
@@ -46,7 +46,7 @@ class Losses:
     def add_unknown(
         self, tree: Mapping[str, object], known: frozenset[str], prefix: str = ""
     ) -> None:
-        """Fields that we know no word for; a name that looks like none might be content."""
+        """Add fields that we do not know; a name that does not look like one might be content."""
         if known.issuperset(tree):
             return
         for key, value in tree.items():
@@ -54,7 +54,7 @@ class Losses:
                 self.add(prefix + (key if _FIELD.match(key) else "unknown_field"))
 
     def add_unread(self, node: object, shape: type[Struct], prefix: str) -> None:
-        """The same for an object, or each of a list, and for all in it that has a shape of its own.
+        """The same for an object, each one of a list, and all in it that have shapes of their own.
 
         `shape` is what we read of it. Nearly always that is all there is, which is seen at once.
         """
@@ -80,7 +80,7 @@ class Losses:
                     self._add_unread(held, kind, f"{prefix}{name}.")
 
     def names(self) -> tuple[str, ...]:
-        """At most `NAMES_MAX`, for they travel in a header; a last one says if there are more."""
+        """At most `NAMES_MAX`, since they travel in a header; a last one says if there are more."""
         names = tuple(self._names)
         return names if len(names) <= NAMES_MAX else (*names[:NAMES_MAX], "and_more")
 
@@ -98,7 +98,7 @@ def _read_of(
 
 @cache
 def _nothing_else(shape: type[Struct]) -> Any:
-    """An object, or a list of such, in which no object has a field that we do not read."""
+    """An object, or a list of objects, in which no object has a field that we do not read."""
     only = _only(shape)
     return only | GenericAlias(list, only)
 
@@ -110,7 +110,7 @@ def _only(shape: type[Struct]) -> Any:
 
 
 def _only_in(hint: Any) -> Any:
-    """The same of what a field may hold, whatever is in it that has no shape."""
+    """The same for what a field may hold, whatever in it has no shape."""
     if _shape_in(hint) is None:
         return Any
     if isinstance(hint, type) and issubclass(hint, Struct):
@@ -126,15 +126,15 @@ def _shape_in(hint: object) -> type[Struct] | None:
 
 
 def unsupported(place: str, reason: str, rule: int) -> FeatureUnsupported:
-    """To raise: refuses what cannot be left out without changing what the request means.
+    """An error to raise if something cannot be left out without changing the request's meaning.
 
-    `rule` is the one of the contract in docs/translation.md that says so.
+    `rule` is the number of the rule in docs/translation.md that says so.
     """
     return FeatureUnsupported(f"{place}: {reason} (rule {rule}).", parameter=place)
 
 
 def check_schema_wanted(target: Target, place: str = "response_format", *, is_wanted: bool) -> None:
-    """Refuse an answer in a schema from a model that cannot be held to one; `place` asks for it.
+    """Refuse a schema for an answer if the model cannot be held to one; `place` asks for it.
 
     Raises:
         FeatureUnsupported
@@ -151,10 +151,10 @@ def _is_priced(name: str, asked: str, price: Price) -> bool:
 
 
 def check_tier_priced(request: ChatRequest, target: Target) -> None:
-    """Refuse a tier or place whose price nobody knows: it could not be reserved, nor be billed.
+    """Refuse a tier or place of unknown price: it could be neither reserved nor billed.
 
-    Of a speed no price is known at all. A place outside of the target's jurisdiction is refused as
-    well: policies cleared that, and callers choose no other.
+    For a speed no price is known at all. A place outside the target's jurisdiction is refused as
+    well: policies cleared that jurisdiction, and callers choose no other.
 
     Raises:
         FeatureUnsupported
@@ -171,26 +171,27 @@ def check_tier_priced(request: ChatRequest, target: Target) -> None:
 
 
 def lets_out(request: ChatRequest, target: Target) -> bool:
-    """Whether a request lets a vendor answer it anywhere, which the target's jurisdiction does not.
+    """Whether a request lets a vendor answer anywhere, although the target's jurisdiction does not.
 
-    It would undo what the vendor's workspace is bound to. Left out, that holds.
+    It would override what the vendor's workspace is bound to. If it is left out, that binding
+    holds.
     """
     is_bound = not target.in_house and target.jurisdiction.lower() not in _WORLDWIDE
     return is_bound and request.tree.get("inference_geo") == ANYWHERE
 
 
 def is_opaque(user: str) -> bool:
-    """Whether an end user's name is a UUID or a hash, and so names nobody."""
+    """Whether an end user's name is a UUID or a hash, and so identifies nobody."""
     return _OPAQUE.match(user) is not None
 
 
 def opaque_user(user: str) -> str:
-    """An end user's name → at most 64 characters that name nobody; UUIDs and hashes stay."""
+    """An end user's name → at most 64 characters that identify nobody; UUIDs and hashes stay."""
     return user if is_opaque(user) else hashlib.sha256(user.encode()).hexdigest()
 
 
 def breakpoint_life(mark: Mapping[str, object] | None, losses: Losses) -> str:
-    """The same for OpenAI's breakpoints, whose lives are of other lengths."""
+    """The same for OpenAI's breakpoints, which have other lifetimes."""
     if mark is None:
         return ""
     if mark.get("ttl") is None:
@@ -200,7 +201,7 @@ def breakpoint_life(mark: Mapping[str, object] | None, losses: Losses) -> str:
 
 
 def cache_life(control: Mapping[str, object] | None) -> str:
-    """How long a cache breakpoint lives: `5m` or `1h`; empty where there is none."""
+    """How long a cache breakpoint lives: `5m` or `1h`; empty without one."""
     if control is None:
         return ""
     return "1h" if control.get("ttl") == "1h" else "5m"

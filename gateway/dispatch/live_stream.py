@@ -213,8 +213,7 @@ class LiveStream:
             return None
 
     def _lifted(self, events: list[StreamEvent]) -> list[StreamEvent]:
-        """Events as the caller sees them; some are held back until it is clear what may be
-        shown."""
+        """Events as the caller sees them; some are held back until their fate is clear."""
         if self._lift is None or not events:
             return events
         if _bytes_of(events) <= LOOKED_AT_BYTES_MAX:

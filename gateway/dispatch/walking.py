@@ -177,8 +177,7 @@ class Walk(Generic[Answer]):
         raise failure
 
     def _still_to_ask(self, order: list[Candidate], failure: GatewrightError) -> list[Candidate]:
-        """The remaining candidates; after an account was refused, those of paused accounts come
-        last."""
+        """The candidates left; after an account was refused, those of paused accounts come last."""
         if not is_of_account(failure):
             return order
         accounts, now_s = self._ground.health.accounts, self._ground.clock.monotonic_s()
@@ -228,8 +227,7 @@ class Walk(Generic[Answer]):
     async def _attempt(
         self, candidate: Candidate, extra: Extra | None
     ) -> tuple[Answer, tuple[str, ...]]:
-        """One candidate's answer; if it refuses a part that can go, it is asked again without
-        it."""
+        """One candidate's answer; if it refuses a part that can go, the rest is asked again."""
         ground, name = self._ground, candidate.target.name
         dialect = ground.dialect_of(self._request, candidate)
         upstream = ground.encode(dialect, self._request, candidate, self._plan)

@@ -50,13 +50,13 @@ MOST_SENSITIVE = "S4"
 TIERS: Mapping[str, Tier] = {"light": "cheap", "standard": "mid", "demanding": "frontier"}
 INJECTION_FACTS = frozenset({"injection", "injection_suspected"})
 LOOKED_UP_BYTES_MAX = 128 * 1024
-"""Shorter bodies are taken apart on the loop: mostly all but their last message is known."""
+"""Shorter bodies are parsed on the loop: usually all but their last message is known."""
 LONG_BYTES_MAX = 1024 * 1024
-"""Longer bodies take some seconds, and nobody waits for those who has less to be read."""
+"""Longer bodies take some seconds; shorter ones do not wait for them."""
 
 BYTES_PER_MIB = 1 << 20
 _UNREADABLE = (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What becomes of a file that is missing, no JSON, or nested too deeply."""
+"""Errors of a file that is missing, not JSON, or nested too deeply."""
 
 
 def load_calibration(file: Path | None) -> CalibrationTable:
@@ -94,7 +94,7 @@ def load_model_ability(file: Path | None, scorer: ComplexityModel) -> Ability | 
 
 
 def make_inspector(settings: Settings, clock: Clock) -> "Inspector":
-    """The inspector of a configuration: of whoever serves, and of whoever explains.
+    """The inspector of a configuration, both for serving and for explaining.
 
     Raises:
         ConfigurationInvalid
@@ -143,7 +143,7 @@ class Inspector:
         facts_read: Collection[str] = (),
         asker: str = "",
     ) -> Inspection:
-        """Look at every string of the request; `facts_read` are those that policy looks at.
+        """Look at every string of the request; `facts_read` are the facts that policy looks at.
 
         A conversation repeats its history with every turn, and an agent its task with every tool
         result: what this organisation has sent before is known by its digest and not read again.
@@ -171,11 +171,11 @@ class Inspector:
         asker: str,
         length_bytes: int,
     ) -> Inspection:
-        """Look at a body beside the loop, after those whose turn it is before.
+        """Look at a body in a thread, when its turn comes.
 
-        One thread reads one after the other, so that a text which many send at once is read by the
-        first and known to the others. What a body may take is counted from its own turn: that
-        others came before is no fault of its text. Long ones have lines of their own.
+        One thread reads one body after the other, so that a text which many send at once is read
+        once and then known. The time that a body may take counts from its own turn: waiting for
+        others is no fault of its text. Long bodies have lines of their own.
 
         Raises:
             TimeoutError
@@ -194,7 +194,7 @@ class Inspector:
         return self._long_line if length_bytes <= LONG_BYTES_MAX else self._longest_line
 
     async def locate(self, request: ChatRequest, organisation: str) -> tuple[tuple[str, str], ...]:
-        """Label and text of every finding: for `veil` alone, and for nobody to keep.
+        """Label and text of every finding: only for `veil`, never to be kept.
 
         Raises:
             ClosedByPolicy: not everything could be read, so not everything would be found.
@@ -208,9 +208,9 @@ class Inspector:
         return self._found(request.tree, organisation)
 
     async def blackened(self, request: ChatRequest, organisation: str, answer: bytes) -> bytes:
-        """An answer's JSON with every finding in it and in its request blackened, for the log.
+        """An answer's JSON with the findings of it and its request blackened, for the log.
 
-        Empty where that cannot be done for certain: then nothing of it may be kept.
+        Empty if that cannot be done for certain: then nothing of it may be kept.
         """
         if request.purpose != "answer":
             return b""
@@ -264,7 +264,7 @@ class Inspector:
     def output_scan(
         self, request: ChatRequest, scanning: OutputScanning | None
     ) -> OutputScan | None:
-        """What reads the answer, as policy says; None where it says nothing."""
+        """The scan of the answer that policy asks for; None if it asks for none."""
         if scanning is None or request.purpose != "answer":
             return None
         masked_from = self._masked_from if scanning == "mask" else None
@@ -279,7 +279,7 @@ class Inspector:
     async def doubt(
         self, request: ChatRequest, organisation: str, answer: str, *, calls_tools: bool
     ) -> float:
-        """How likely it is, 0 to 1, that a cheap model's answer will not do (`cascading.Judge`)."""
+        """The probability, 0 to 1, that a cheap answer is not good enough (`cascading.Judge`)."""
         if len(request.raw) + len(answer) <= self._inline_bytes_max:
             return self._doubt(request, organisation, answer, calls_tools=calls_tools)
         ask = partial(self._doubt, request, organisation, answer, calls_tools=calls_tools)
@@ -296,21 +296,21 @@ class Inspector:
         return judge_answer(self._scorer.gate, complexity, prompt, [("", answer)], {}).score
 
     def promised(self, organisation: str, route: str) -> str:
-        """Names what the table of the settings promises of a route; empty where it is nothing."""
+        """A digest of what the calibration table promises for a route; empty if that is nothing."""
         found = self._table.promised(Scope(organisation, route))
         if found is None:
             return ""
         return hashlib.blake2b(msgspec.json.encode(found), digest_size=16).hexdigest()
 
     def withdraw(self, routes: Collection[tuple[str, str]]) -> None:
-        """Promise nothing of these routes of organisations, and all that is promised of others."""
+        """Promise nothing for these routes of organisations; promises for others stand."""
         scopes = {Scope(*route) for route in routes}
         self._calibration = self._table.without(scopes) if scopes else self._table
 
     def warm(self) -> None:
-        """Build tables that the first requests would wait for, beside the loop.
+        """Build the tables that the first requests would wait for, in a thread.
 
-        Whoever comes before it is done waits for the part that it needs, and is read all the same.
+        A request that comes earlier waits for the part that it needs, and is read all the same.
         """
         Thread(target=self._scanner.warm, name="inspection-warm", daemon=True).start()
 
@@ -347,7 +347,7 @@ class Inspector:
     def _look(
         self, parts: Sequence[Part], reading: Reading, length_bytes: int
     ) -> tuple[Contents, Complexity]:
-        """By what is known of its parts; as a whole where that cannot be, or is too long."""
+        """By what is known of its parts; as a whole if that is impossible, or it is too long."""
         if length_bytes <= MAX_LENGTH:
             try:
                 names = self._reader.names(parts)
@@ -366,14 +366,14 @@ class Inspector:
     def _worst_injection(
         self, request: ChatRequest, reading: Reading, facts_read: Collection[str]
     ) -> float:
-        """The score of the worst untrusted text, where a policy or a setting asks. Advice only."""
+        """Score of the worst untrusted text, if a policy or a setting asks for it. Advice only."""
         if not self._reads_injection and INJECTION_FACTS.isdisjoint(facts_read):
             return 0.0
         texts = untrusted_texts(request.tree)
         return max((self._reader.injection(reading, text) for text in texts), default=0.0)
 
     def _tier(self, complexity: Complexity, scope: Scope) -> tuple[Tier, str]:
-        """The smallest tier that is probably enough; by a guarantee where one was asked for."""
+        """The smallest tier that is probably enough; by a guarantee if one was asked for."""
         verdict = self._calibration.verdict(
             scope,
             complexity.weak_suffices,

@@ -10,10 +10,10 @@ Value = TypeVar("Value")
 
 
 class Remembered(Generic[Value]):
-    """At most `entries_max` values by key; who was not asked for longest goes first.
+    """At most `entries_max` values by key; the least recently used goes first.
 
-    May be used by several threads: each step is one operation of a dictionary, and a race costs at
-    most a value that has to be found out again.
+    Safe to use in several threads: each step is one operation of a dictionary, and a race costs at
+    most a value that has to be computed again.
     """
 
     __slots__ = ("_entries_max", "_values")
@@ -26,7 +26,7 @@ class Remembered(Generic[Value]):
         return len(self._values)
 
     def get(self, owner: str, digest: bytes) -> Value | None:
-        """What `owner` learnt of the text with this digest; nobody else's knowledge counts."""
+        """What `owner` learned about the text with this digest; others' results do not count."""
         key = (owner, digest)
         value = self._values.pop(key, None)
         if value is not None:

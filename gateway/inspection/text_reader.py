@@ -28,7 +28,8 @@ from gateway.inspection.remembered import Remembered
 
 
 TEXT_COSTS_LENGTH: Final = 128
-"""Characters that take about as long as a text of none: two thousand of a word each take long."""
+"""A text takes a fixed time that is worth so many characters: two thousand one-word texts add
+up."""
 _NONCE: Final = bytes(12)
 _EDGES: Final = attrgetter("edges")
 _JSON: Final = msgspec.json.Encoder()
@@ -37,26 +38,26 @@ _JSON: Final = msgspec.json.Encoder()
 
 @cache
 def injection_model() -> InjectionModel:
-    """Read when somebody first asks for it: most installations do not."""
+    """Loaded on first use: most installations do not need it."""
     return load_injection()
 
 
 def namer() -> Callable[[bytes], bytes]:
-    """What gives texts 16 bytes by which they are known again in this process.
+    """Gives texts names of 16 bytes by which they are recognised in this process.
 
     GMAC (NIST SP 800-38D) under a key that nobody knows, always with the same nonce: a universal
     hash, in which two texts of n blocks have the same name with a chance of n in 2**128, whoever
-    chose them, as long as no name is ever told to anybody. It takes a tenth of BLAKE2b's time.
+    chose them, as long as no name is ever shown to anybody. It takes a tenth of BLAKE2b's time.
     """
     return partial(AESGCM(AESGCM.generate_key(128)).encrypt, _NONCE, b"")
 
 
 class TooMuchUnread(Exception):
-    """More would have to be read than is allowed to."""
+    """A reading would have to read more than it is allowed to."""
 
 
 class Reading:
-    """One look at a request: for whom, until when, and how much may be read that is not known."""
+    """One look at a request: for whom, until when, and how much unknown text may be read."""
 
     __slots__ = ("due_s", "left", "organisation")
 
@@ -66,7 +67,7 @@ class Reading:
         self.left = unread_max
 
     def spend(self, text: str) -> None:
-        """Raises `TooMuchUnread` where this text is one too many, by its length or their number."""
+        """Raises `TooMuchUnread` if this text is one too many, by its length or their number."""
         self.left -= len(text) + TEXT_COSTS_LENGTH
         if self.left < 0:
             raise TooMuchUnread
@@ -96,14 +97,14 @@ class TextReader:
         self._injections: Remembered[float] = Remembered(texts_kept)
 
     def names(self, parts: Sequence[Part]) -> list[bytes]:
-        """What parts are known by; raises UnicodeEncodeError where a text in them is no UTF-8."""
+        """The names of parts; raises UnicodeEncodeError if a text in them is not valid UTF-8."""
         return [*map(self._name, map(_JSON.encode, parts))]
 
     def seen(self, reading: Reading, parts: Sequence[Part], names: Sequence[bytes]) -> list[Seen]:
         """What each part of a request holds, in their order.
 
-        A part is known again by its name, and by that of what stands before it: an announcement at
-        the end of the one may make an identifier of what begins the other.
+        A part is recognised by its name and that of the part before it: an announcement at the end
+        of one may turn the beginning of the next into an identifier.
 
         Raises:
             TooMuchUnread: more of it is unknown than this reading may read.
@@ -127,7 +128,7 @@ class TextReader:
     def across(
         self, reading: Reading, parts: Sequence[Part], names: Sequence[bytes], seen: Sequence[Seen]
     ) -> Verdict:
-        """What several messages hold together, and none of them by itself.
+        """What several messages hold together, and none of them alone.
 
         Raises:
             TooMuchUnread: more has to be tried than this reading may read.
@@ -162,7 +163,7 @@ class TextReader:
     def question(
         self, reading: Reading, parts: Sequence[Part], names: Sequence[bytes]
     ) -> Complexity:
-        """How hard it is to answer what is asked in the newest part that asks."""
+        """How hard it is to answer the question in the newest part that has one."""
         at = newest_asking(parts)
         if at < 0:
             return self.complexity(reading, "")
@@ -192,7 +193,7 @@ class TextReader:
         return verdict
 
     def complexity(self, reading: Reading, text: str) -> Complexity:
-        """How hard it is to answer."""
+        """How hard a text is to answer."""
         name = self._named(text)
         score = self._scores.get(reading.organisation, name)
         if score is None:
@@ -204,7 +205,7 @@ class TextReader:
         return score
 
     def injection(self, reading: Reading, text: str) -> float:
-        """How likely it is, 0 to 1, that an untrusted text gives orders."""
+        """The probability, 0 to 1, that an untrusted text gives orders."""
         name = self._named(text)
         score = self._injections.get(reading.organisation, name)
         if score is None:
@@ -217,7 +218,7 @@ class TextReader:
         return self._clock.monotonic_s() >= reading.due_s
 
     def _go_on(self, reading: Reading) -> None:
-        """Between two texts: patterns ask for no time, and a request may have thousands."""
+        """Check the deadline between texts: patterns do not, and there may be thousands."""
         if self._is_over(reading):
             raise TimeoutError
 

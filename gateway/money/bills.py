@@ -15,11 +15,11 @@ from gateway.types import Target, Usage
 
 
 class Bill(Struct, frozen=True):
-    """What one upstream call is owed."""
+    """What is owed for one upstream call."""
 
     target: Target
     usage: Usage | None
-    """None for nothing."""
+    """None if nothing is owed."""
     is_batch: bool = False
     """Whether the batch price is paid."""
 
@@ -35,9 +35,9 @@ class Bill(Struct, frozen=True):
 
 
 def as_asked(bill: Bill, tree: Mapping[str, object]) -> Bill:
-    """What nobody counted is estimated in the dearer tier and place that its request names.
+    """Estimate what nobody counted at the dearer tier and place that the request names.
 
-    An upstream that broke off did not say what it served. A cheaper one may not have been served.
+    An upstream that broke off did not say what it served; it may not have been a cheaper one.
     """
     usage, price = bill.usage, bill.target.price
     if usage is None or not usage.estimated:
@@ -55,7 +55,7 @@ def as_asked(bill: Bill, tree: Mapping[str, object]) -> Bill:
 def charged(bills: Sequence[Bill], reserved_microusd: int) -> tuple[int, ...]:
     """What is charged for each of a request's bills, in micro-dollars.
 
-    Estimates share, in their order, what the exact ones leave of the reservation.
+    Estimates share, in their order, what the exact bills leave of the reservation.
     """
     costs: list[int] = []
     estimated: list[int] = []

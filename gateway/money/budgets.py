@@ -43,15 +43,15 @@ USER_PREFIX = "user:"
 NAMING_USERS: Final = frozenset({"safety_identifier", "user", "metadata"})
 _REFERENCE_LENGTH_MAX = 512
 _PATHS_MAX = 10_000
-"""How many callers' pots a ledger remembers; more are looked up again."""
+"""How many callers' pots a ledger remembers; others are looked up again."""
 
 
 class ReservationEndedError(Exception):
-    """A reservation was ended twice, or never made here: a mistake of the caller's code."""
+    """A reservation was ended twice, or never made here: a bug in the calling code."""
 
 
 class BudgetKey(NamedTuple):
-    """Which budget: an account has at most one of each kind of window."""
+    """Names a budget: an account has at most one for each kind of window."""
 
     account: str
     window: WindowKind
@@ -64,7 +64,7 @@ class Limit(Struct, frozen=True):
     limit_microusd: int
     window: WindowKind = "total"
     time_zone: str = "UTC"
-    """Where midnight is, as an IANA name such as `Asia/Kolkata`."""
+    """The time zone of midnight, as an IANA name such as `Asia/Kolkata`."""
 
     @property
     def key(self) -> BudgetKey:
@@ -72,7 +72,7 @@ class Limit(Struct, frozen=True):
 
 
 def checked_zone(name: str) -> str:
-    """The name of a time zone that is known here.
+    """The name of a time zone, if it is known here.
 
     Raises:
         RequestInvalid: there is no such zone.
@@ -85,7 +85,7 @@ def checked_zone(name: str) -> str:
 
 
 def window_start_us(kind: WindowKind, now_us: int, time_zone: str = "UTC") -> int:
-    """When the window that holds `now_us` began; 0 for the window that never ends."""
+    """When the window that contains `now_us` began; 0 for the window that never ends."""
     if kind == "total":
         return 0
     moment = datetime.fromtimestamp(now_us // SECOND_US, ZoneInfo(time_zone))
@@ -95,7 +95,7 @@ def window_start_us(kind: WindowKind, now_us: int, time_zone: str = "UTC") -> in
 
 
 def window_end_us(kind: WindowKind, start_us: int, time_zone: str = "UTC") -> int:
-    """When the window that holds `start_us` ends; a day of 23 or 25 hours ends at midnight too."""
+    """When the window that contains `start_us` ends; days of 23 or 25 hours end at midnight too."""
     if kind == "total":
         return FOREVER_US
     start = datetime.fromtimestamp(start_us // SECOND_US, ZoneInfo(time_zone))
@@ -110,10 +110,10 @@ def _us(moment: datetime) -> int:
 
 
 def end_user_reference(tree: Mapping[str, object]) -> str:
-    """What a request says about its end user, in any dialect's field; empty when it says nothing.
+    """What a request says about its end user, in any dialect's field; empty if it says nothing.
 
     OpenAI's `safety_identifier` or `user`, Anthropic's `metadata.user_id`. It is the caller's
-    word: it can split a key's money among users, never add to it.
+    claim: it can split a key's money among users, but never add to it.
     """
     if NAMING_USERS.isdisjoint(tree):
         return ""
@@ -126,7 +126,7 @@ def end_user_reference(tree: Mapping[str, object]) -> str:
 
 
 def account_of_end_user(organisation: str, subject: str) -> str:
-    """The account of an end user, under the name that records have, which says not who it is."""
+    """The account of an end user, under the pseudonym that records have."""
     return f"{USER_PREFIX}{organisation}/{subject}"
 
 
@@ -137,14 +137,14 @@ def end_user_subject(organisation: str, reference: str, digest: Callable[[str], 
 
 @lru_cache(maxsize=4096)
 def template_of(account: str) -> str:
-    """The account whose limit holds for this end user; empty for every other account."""
+    """The account whose limit applies to this end user; empty for every other account."""
     if not account.startswith(USER_PREFIX):
         return ""
     return account.rpartition("/")[0] + "/*"
 
 
 def others_of(account: str) -> str:
-    """The account that an organisation's end users share beyond the number that it may have."""
+    """The account that an organisation's end users share once it has too many for separate ones."""
     return account.rpartition("/")[0] + "/others"
 
 
@@ -158,7 +158,7 @@ class Pot:
         self.limit = limit
         self.amount = self.spent = self.reserved = 0
         self.open = 0
-        """How many reservations may still be settled on it, those of nothing among them."""
+        """How many reservations may still be settled on it, including those of nothing."""
         self.valid_until_us = 0
 
     @property
@@ -177,7 +177,8 @@ class ReservationBook:
         self._number = count(1).__next__
         self._open: dict[str, tuple[Iterable[Pot], int, int]] = {}
         self._expired: dict[str, tuple[Iterable[Pot], int, int]] = {}
-        """Since when, in the last place: a clock set far ahead ends and forgets none at once."""
+        """The last item is since when: a clock set far ahead must not forget all that it ends at
+        once."""
         self._next = FOREVER_US
         """No open reservation ends before this."""
 
@@ -199,7 +200,7 @@ class ReservationBook:
         return Reservation(name, accounts, amount, until_us, now_us)
 
     def close(self, reservation: Reservation, cost: int) -> bool:
-        """Book the cost; whether some account is below zero by it."""
+        """Book the cost; whether this takes some account below zero."""
         assert cost >= 0
         entry = self._open.pop(reservation.reservation_id, None)
         if entry is None:
@@ -218,11 +219,11 @@ class ReservationBook:
         return overrun
 
     def pots(self, reservation: Reservation) -> tuple[Pot, ...]:
-        """Where an open reservation's money is set aside; nowhere once it has ended."""
+        """Where an open reservation's money is set aside; empty once it has ended."""
         return tuple(self._open.get(reservation.reservation_id, ((), 0, 0))[0])
 
     def expire(self, now_us: int) -> int:
-        """Give back what nobody ended within its lease; the number of such reservations."""
+        """Give back reservations that nobody ended within their lease; returns their number."""
         if now_us < self._next and not self._expired:
             return 0
         # All of them are looked at: after the clock was set they are in no order.
@@ -252,10 +253,10 @@ def level_of(account: str) -> str:
 def exhausted(
     gone: Iterable[tuple[Limit, int]], amount_microusd: int, *, is_held: bool
 ) -> BudgetExhausted:
-    """What a caller is told for whom there is no room.
+    """The error for a caller whose budget has no room.
 
     Args:
-        gone: limits that have none, each with a moment of its present window.
+        gone: limits without room, each with a moment of its current window.
         amount_microusd: what was to be set aside.
         is_held: see `BudgetExhausted`.
     """
@@ -275,7 +276,7 @@ def exhausted(
 
 
 def _fits_us(limit: Limit, amount_microusd: int, now_us: int) -> int:
-    """When the next window begins, in which an amount fits if nobody is faster; or never."""
+    """When the next window begins in which the amount fits, if nobody is faster; or never."""
     if amount_microusd > limit.limit_microusd:
         return FOREVER_US
     return window_end_us(limit.window, now_us, limit.time_zone)
@@ -286,7 +287,7 @@ def settlement(reservation: Reservation, cost: int) -> Settlement:
 
 
 class MemoryLedger:
-    """Budgets of one process that end with it: exact, for demonstrations and tests."""
+    """Exact budgets of one process, which end with it: for demonstrations and tests."""
 
     def __init__(
         self, limits: Iterable[Limit], clock: Clock, *, reservation_lease_s: float = 900.0
@@ -341,7 +342,7 @@ class MemoryLedger:
         return any(account == template for account, _ in self._limits)
 
     def _find(self, accounts: tuple[str, ...], now_us: int) -> list[Pot]:
-        """The pots of these accounts in their present windows."""
+        """The pots of these accounts in their current windows."""
         pots = []
         for key in (BudgetKey(account, window) for account in accounts for window in WINDOWS):
             template = BudgetKey(template_of(key.account), key.window)

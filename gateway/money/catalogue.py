@@ -43,7 +43,7 @@ other may know.
 """
 
 TOLD_BY_ENGINES = frozenset({"tools"})
-"""What depends on the model that an engine has loaded, so that its word for it is taken."""
+"""Abilities that depend on the model that an engine has loaded, so the engine's word counts."""
 
 Stance = Literal["yes", "no", "unknown", "without_reasoning", "without_temperature"]
 """Whether a model takes a parameter: always, never, nobody said, or only while it is told not to
@@ -100,11 +100,11 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True):
     priced_up_to_tokens: int = 0
     """Inputs longer than this cost more than stated here, so they are not offered; 0 = no limit."""
     long_input_percent: int = 100
-    """What input costs where one turns out to be longer, in percent of what is stated here."""
+    """What input costs if it turns out to be longer, in percent of what is stated here."""
     long_output_percent: int = 100
-    """Likewise output."""
+    """The same for output."""
     us_percent: int = 0
-    """What inference in the United States alone costs, in percent; 0 where that is not known."""
+    """What inference in the United States only costs, in percent; 0 if unknown."""
     parameters: Mapping[str, Stance] = {}
     """Which of `PARAMETERS` the model takes."""
     parameters_source: str = ""
@@ -153,7 +153,7 @@ class Place(Struct, frozen=True):
     assurances: frozenset[str] = frozenset()
     """What the provider has promised."""
     target_prefix: str = ""
-    """What names of targets here must begin with, so that a scripted one never poses as a model."""
+    """Prefix of target names here, so that a scripted target never poses as a model."""
     seals: str = ""
     """See `gateway.types.Target.seals`."""
 
@@ -162,7 +162,7 @@ def load_catalogue(text: str, source: str) -> Catalogue:
     """Check a catalogue text.
 
     Raises:
-        ConfigurationInvalid: with the file, the key and the reason, of every entry that has one.
+        ConfigurationInvalid: with the file, the key and the reason, for every faulty entry.
     """
     try:
         tree = tomllib.loads(text)
@@ -192,12 +192,12 @@ def load_catalogue(text: str, source: str) -> Catalogue:
 
 @cache
 def shipped_catalogue() -> Catalogue:
-    """The catalogue that comes with the package; read once, because a start asks for it often."""
+    """The catalogue shipped with the package; read once, because a start asks for it often."""
     return Catalogue(MappingProxyType(dict(load_catalogue(shipped_text(), "prices.toml").models)))
 
 
 def shipped_text() -> str:
-    """The price file that comes with the package."""
+    """The price file shipped with the package."""
     return resources.files("gateway.money").joinpath("prices.toml").read_text(encoding="utf-8")
 
 
@@ -207,7 +207,7 @@ def build_targets(
     catalogue: Catalogue,
     source: str = "gatewright.toml",
 ) -> tuple[Target, ...]:
-    """Join what is configured with what is known, in the order of the configuration.
+    """Join the configured targets with the catalogue, in the order of the configuration.
 
     Raises:
         ConfigurationInvalid: a provider or catalogue entry is missing, or a name claims too much.
@@ -224,9 +224,9 @@ def refine_target(
     context_window_tokens: int = 0,
     told_capabilities: frozenset[str] = frozenset(),
 ) -> Target:
-    """A target with what its engine said of itself.
+    """A target with what its engine reports of itself.
 
-    That is its identity, the window if it is smaller, and abilities that only the engine knows of.
+    These are its identity, the window if it is smaller, and abilities that only the engine knows.
     """
     window = target.context_window_tokens
     return msgspec.structs.replace(
@@ -246,9 +246,9 @@ def worst_cost(
     writes_for_1h: bool = False,
     searches: int = 0,
 ) -> int:
-    """Micro-dollars that an answer costs at most: all input the dearest way, all output used.
+    """The most that an answer can cost, in micro-dollars: dearest input, all output used.
 
-    That is to be new to the cache, unless somebody's prices say that reading it costs more.
+    The dearest input is new to the cache, unless the prices say that reading from it costs more.
     With `writes_for_1h` it also covers callers who ask for the long-lived cache, the dearest way.
     """
     if price.long_from_tokens:
@@ -265,11 +265,11 @@ def worst_cost(
 
 
 def cost(price: Price, usage: Usage, *, is_batch: bool = False) -> int:
-    """Micro-dollars of an answer, rounded up once.
+    """The cost of an answer in micro-dollars, rounded up once.
 
     `usage.input_tokens` counts all input; what was read from or written to the cache (for five
-    minutes or for an hour, counted apart) is priced apart, and the rest is new input. Searches cost
-    the same in every tier.
+    minutes or for an hour, counted separately) is priced separately, and the rest is new input.
+    Searches cost the same in every tier.
     """
     if price.long_from_tokens:
         price = price_of(price, usage)
@@ -299,7 +299,7 @@ def price_of(price: Price, usage: Usage) -> Price:
 
 
 def saved_by_cache(price: Price, usage: Usage) -> int:
-    """Micro-dollars that an upstream's prompt cache saved; below zero where writing cost more."""
+    """Micro-dollars that an upstream's prompt cache saved; negative if writing cost more."""
     if not (usage.cache_read_tokens or usage.cache_write_tokens or usage.cache_write_1h_tokens):
         return 0
     nothing = {"cache_read_tokens": 0, "cache_write_tokens": 0, "cache_write_1h_tokens": 0}

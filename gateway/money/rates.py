@@ -22,15 +22,15 @@ from gateway.ports import Allowance, Standing
 MINUTE_S = 60.0
 _KEY_PREFIX = "key:"
 CONCURRENCY_WAIT_S = 1.0
-"""When somebody else's request ends is not known: this much later the caller may ask again."""
+"""Nobody knows when another request ends, so the caller may ask again after this time."""
 RATE_MAX = 10**12
-"""What is more is no limit that anybody means, and soon no number that a database holds."""
+"""A larger limit is never meant, and would soon exceed what a database can store."""
 _ACCOUNTS_MAX = 10_000
 _KINDS = ("requests per minute", "tokens per minute", "concurrent requests")
 
 
 class RateLimit(Struct, frozen=True):
-    """What an account may do; None is no limit. `user:ORG/*` is the limit of each end user."""
+    """What an account may do; None means no limit. `user:ORG/*` is the limit of each end user."""
 
     account: str
     requests_per_minute: int | None = None
@@ -39,7 +39,7 @@ class RateLimit(Struct, frozen=True):
 
 
 class Permit(Struct, frozen=True):
-    """A request that was let through, to be given back exactly once."""
+    """A request that was let through; has to be given back exactly once."""
 
     limits: tuple[RateLimit, ...]
     tokens: int
@@ -47,14 +47,14 @@ class Permit(Struct, frozen=True):
     permit_id: str = ""
     """Empty for a permit of this worker alone."""
     standing: Standing | None = None
-    """Of the key's own limits; what others have used of theirs is not for its eyes."""
+    """State of the key's own limits; a key must not see what others have used of theirs."""
 
 
 NO_LIMITS = Permit((), 0)
 
 
 class Rates(Protocol):
-    """Whether a request may begin now."""
+    """Decides whether a request may begin now."""
 
     @property
     def tells_end_users_apart(self) -> frozenset[str]:
@@ -62,7 +62,7 @@ class Rates(Protocol):
         ...
 
     def publish(self, limits: Iterable[RateLimit]) -> None:
-        """Obey these limits from now on."""
+        """Apply these limits from now on."""
         ...
 
     async def admit(self, accounts: tuple[str, ...], tokens: int) -> Permit:
@@ -82,9 +82,9 @@ class Rates(Protocol):
         ...
 
     def renew(self, permit: Permit) -> None:
-        """The request is still under way: where permits run out by themselves, this one does not.
+        """The request is still under way: a permit that would expire does not.
 
-        For who has one for longer than a request of a caller who waits.
+        For requests that hold a permit longer than a waiting caller's would.
         """
         ...
 
@@ -153,7 +153,7 @@ class _Bucket:
         self._level = min(self._level - amount, float(self.capacity))
 
     def wait_s(self, needed: float, now_s: float) -> float:
-        """How long until so much is there: 0 when it is; never for a capacity of zero."""
+        """Seconds until so much is there: 0 if it is already; never for a capacity of zero."""
         missing = min(needed, self.capacity) - self.level(now_s)
         if not self.capacity:
             return MINUTE_S
@@ -176,7 +176,7 @@ class _Meter:
         return None if capacity is None else _Bucket(capacity, now_s)
 
     def relimit(self, limit: RateLimit, now_s: float) -> None:
-        """A changed limit keeps what was used: a new bucket would forgive the running minute."""
+        """A changed limit keeps what was used: a new bucket would forgive the current minute."""
         for name, capacity in (
             ("requests", limit.requests_per_minute),
             ("tokens", limit.tokens_per_minute),
@@ -220,7 +220,7 @@ class _Meter:
 
 
 def reached(account: str, kind: int, wait_s: float, standing: Standing | None = None) -> Exhausted:
-    """The refusal, naming the level and the kind of limit, no amounts of others."""
+    """The refusal, naming the level and the kind of limit, but no amounts of others."""
     refusal = Exhausted(
         f"The limit on {_KINDS[kind]} of this {level_of(account)} is reached.",
         retry_after_s=float(math.ceil(wait_s)),
@@ -235,7 +235,7 @@ def is_of_key(limit: RateLimit) -> bool:
 
 
 def standing_of(limit: RateLimit, requests: float, tokens: float) -> Standing:
-    """How a limit stands whose buckets are filled so far."""
+    """The state of a limit whose buckets are filled so far."""
     return Standing(
         _allowance(limit.requests_per_minute, requests), _allowance(limit.tokens_per_minute, tokens)
     )
@@ -297,7 +297,7 @@ class LocalRates:
         self._give_back(permit, 1, permit.tokens)
 
     def renew(self, permit: Permit) -> None:
-        """Nothing to do: it is held until it is given back."""
+        """Nothing to do: the permit is held until it is given back."""
 
     async def close(self) -> None:
         """Nothing to close."""

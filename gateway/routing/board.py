@@ -18,8 +18,8 @@ Scope = frozenset[str] | None
 
 
 NO_CREDENTIAL = "no credential"
-"""Why a target cannot be called until somebody acts. A credential that its place may still give, or
-give again, is missing for now only, and that is said in other words."""
+"""Why a target cannot be called until somebody acts. A credential that its source may still
+provide, or provide again, is only missing for now, and gets another reason."""
 
 
 class TargetBoard:
@@ -37,22 +37,22 @@ class TargetBoard:
         self.targets = targets
         self.unavailable = unavailable
         self.first_token_ms = first_token_ms or {}
-        """Measured lately; empty where no policy orders by it."""
+        """Measured recently; empty if no policy orders by it."""
         self.purposes = {name: target.purpose for name, target in targets.items()}
         """What each target is for."""
         self.served = frozenset(self.purposes.values())
-        """What there is any target for."""
+        """All purposes that some target has."""
         self._by_scope: dict[tuple[Scope, Purpose | None], tuple[TargetFacts, ...]] = {}
         self._alike: dict[tuple[Scope, str], tuple[TargetFacts, ...]] = {}
 
     @cached_property
     def digest(self) -> str:
-        """A name for what an unlimited key sees; records say under which board was decided."""
+        """A digest of what an unlimited key sees, by which records name their decision's board."""
         described = msgspec.json.encode(self.facts_for(None), order="deterministic")
         return hashlib.sha256(described).hexdigest()[:32]
 
     def facts_for(self, models: Scope, purpose: Purpose | None = None) -> tuple[TargetFacts, ...]:
-        """What a key with this model scope may look at, for one purpose or for all."""
+        """What policy may consider for a key of this model scope, for one purpose or for all."""
         known = self._by_scope.get((models, purpose))
         if known is None:
             known = tuple(
@@ -64,7 +64,7 @@ class TargetBoard:
         return known
 
     def facts_asked(self, models: Scope, request: ChatRequest) -> tuple[TargetFacts, ...]:
-        """What a key may look at for a request: of vectors, those that the named model makes."""
+        """What policy may consider for a request; of vectors, those that its model makes."""
         purpose, named = request.purpose, request.model
         known = self.facts_for(models, purpose)
         if purpose != "embedding" or named not in self.purposes:
@@ -74,7 +74,7 @@ class TargetBoard:
         return self._alike[models, named]
 
     def unavailable_reason(self, target: str) -> str:
-        """Empty when the target can be called."""
+        """Empty if the target can be called."""
         return self.unavailable.get(target, "")
 
     def _facts(self, target: Target, models: frozenset[str] | None) -> TargetFacts:
@@ -102,9 +102,9 @@ class TargetBoard:
 
 
 def comparable(targets: tuple[TargetFacts, ...], named: str) -> tuple[TargetFacts, ...]:
-    """Those that make the same vectors as the one of this name; all of them if it makes none.
+    """Targets with the same vectors as the named one; all of them if it makes none.
 
-    A substitute that makes others would spoil an index, and nobody could see it.
+    A substitute with other vectors would spoil an index, and nobody could see it.
     """
     vectors = next((each.vectors for each in targets if each.name == named), "")
     return tuple(each for each in targets if each.vectors == vectors) if vectors else targets

@@ -13,13 +13,13 @@ from policies.decision import Decision
 
 
 KEPT_MAX: Final = 20_000
-"""Half of what is kept: decisions that somebody asked for lately stay."""
+"""Half of what is kept: recently requested decisions stay."""
 NO_RULE: Final = 0
-"""The number where no rule held."""
+"""The number if no rule held."""
 
 
 class RuleSet(NamedTuple):
-    """The rules of a decision; equal ones have one number, whoever counts."""
+    """The rules of a decision; equal sets have the same number, in every process."""
 
     number: int
     names: tuple[str, ...]
@@ -36,7 +36,7 @@ def rule_set_of(decision: Decision) -> RuleSet:
 
 
 def numbered(names: tuple[str, ...]) -> RuleSet:
-    """With a number made of the sorted names: from 1 below 2**62, and `NO_RULE` for none."""
+    """With a number made of the sorted names, from 1 to below 2**62; `NO_RULE` for no names."""
     if not names:
         return NOTHING
     digest = sha256("\x00".join(names).encode("utf-8", "surrogatepass")).digest()
@@ -44,7 +44,7 @@ def numbered(names: tuple[str, ...]) -> RuleSet:
 
 
 class DecidedRules:
-    """Bounded; noted on the event loop, and asked for by a thread as well."""
+    """A bounded memory, written on the event loop and read by a thread as well."""
 
     def __init__(self, kept_max: int = KEPT_MAX) -> None:
         self._kept_max = kept_max
@@ -54,12 +54,12 @@ class DecidedRules:
         self._turning = Lock()
 
     def note(self, digest: str, decision: Decision) -> None:
-        """`digest` is the decision's."""
+        """Note a decision's rules under its digest."""
         found = rule_set_of(decision)
         self._keep(digest, self._sets.setdefault(found.number, found))
 
     def of(self, digest: str) -> RuleSet | None:
-        """None where it is not known here, or not any more."""
+        """The rules; None if they are not known here, or not any more."""
         found = self._new.get(digest)
         if found is None and (found := self._old.get(digest)) is not None:
             self._keep(digest, found)
@@ -74,4 +74,4 @@ class DecidedRules:
 
 
 DECIDED_RULES: Final = DecidedRules()
-"""Of this process."""
+"""The one of this process."""

@@ -5,14 +5,14 @@ from collections.abc import Iterable
 
 
 _ALIKE = 0.9
-"""A letter in ten: a slip of the hand, or one digit of a long name."""
+"""One letter in ten may differ: a typing error, or one digit of a long name."""
 
 
 def meant(asked: str, names: Iterable[str]) -> str:
-    """The one name that is like what was asked; empty where none is, or several are.
+    """The one name that resembles what was asked; empty if there is none, or several.
 
-    First those that differ in ways of writing only: capitals, blanks around, dots for dashes, and
-    a vendor in front (`openai/NAME`), as other gateways want them. Then slips of the hand.
+    Names that differ only in spelling come first: capitals, surrounding blanks, dots for dashes,
+    and a vendor in front (`openai/NAME`), as other gateways want them. Typing errors come after.
     """
     known = list(names)
     wanted = {_plain(asked), _plain(asked.rpartition("/")[2])}

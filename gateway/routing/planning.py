@@ -64,7 +64,7 @@ NAMES_TOLD_MAX = 10
 _FOR_LONG = re.compile(
     rb'"(?:(?:1|\\u0031)(?:2|\\u0032)?|(?:2|\\u0032)(?:4|\\u0034))(?:h|\\u0068)"'
 )
-"""A long life in the cache, an hour, twelve or 24, in every way that JSON can spell it."""
+"""A long cache lifetime, of 1, 12 or 24 hours, in every way that JSON can spell it."""
 
 
 # In the order of the first fields of `Facts`: each name that is given costs a search for its field.
@@ -93,7 +93,7 @@ class Ruling(Struct, frozen=True):
 
 
 class Denial(Struct, frozen=True):
-    """A decision that refuses, and on what."""
+    """A decision that refuses, and the facts it was made on."""
 
     facts: Facts
     decision: Decision
@@ -110,7 +110,7 @@ def gather(
     headers: Mapping[str, str] = NO_HEADERS,
     warm: Warm = COLD,
 ) -> Facts:
-    """All that a rule may look at, at one moment."""
+    """Everything that a rule may look at, at one moment."""
     hours = utc_us // HOUR_US
     first = (*_OF_PRINCIPAL(principal), *_OF_REQUEST(request), *_OF_INSPECTION(inspection))
     return Facts(
@@ -131,15 +131,15 @@ def gather(
 
 
 def weekday_of(hours: int) -> int:
-    """Monday is 0; from hours since the epoch."""
+    """Day of the week, Monday is 0; `hours` are counted since the epoch."""
     return (hours // HOURS_PER_DAY + EPOCH_WEEKDAY) % 7
 
 
 def service_tier(asked: object, labels: Sequence[str]) -> str:
-    """What the request asks for, as far as its key may.
+    """The service tier that the request asks for, as far as its key is entitled to it.
 
-    A label `tier:priority` or `tier:batch` is what the key gets by default. Anybody may ask for
-    less; `priority` is for keys that carry the label.
+    A label `tier:priority` or `tier:batch` sets the key's default. Anybody may ask for less;
+    `priority` is for keys that have the label.
     """
     if asked is None and _TIER_LABELS.isdisjoint(labels):
         return STANDARD
@@ -159,12 +159,12 @@ def service_tier(asked: object, labels: Sequence[str]) -> str:
 def check_model(
     request: ChatRequest, board: TargetBoard, document: PolicyDocument, scope: Scope = None
 ) -> None:
-    """Refuse a model or route name nobody configured, before any rule is asked.
+    """Refuse a model or route name that nobody configured, before any rule is asked.
 
     Raises:
         ModelUnknown
         FeatureUnsupported: the model is for something else, or no model is for this.
-        RequestInvalid: whose vectors are wanted has to be said.
+        RequestInvalid: the request has to say which model's vectors it wants.
     """
     model = request.model
     route = model.removeprefix(ROUTE_PREFIX) if model.startswith(ROUTE_PREFIX) else None
@@ -194,7 +194,7 @@ def _unknown(model: str, route: str | None, document: PolicyDocument, able: list
 
 
 def _check_choice(purpose: Purpose, board: TargetBoard, scope: Scope) -> None:
-    """Refuse to choose where there is nothing to choose from, or where no choice can be right."""
+    """Refuse to choose if there is nothing to choose from, or no choice can be right."""
     if purpose not in board.served:
         raise FeatureUnsupported(
             f"No model here makes {_PURPOSES[purpose]}, so there is nothing to choose from. An "
@@ -246,9 +246,9 @@ def rule(
 def _candidate(
     target: Target, decision: Decision, request: ChatRequest, output_tokens_default: int
 ) -> Candidate:
-    """What one target may answer, and what that costs at worst.
+    """A target with its output cap and its worst price.
 
-    Who names no limit gets a moderate one: the model's own would reserve money for a book.
+    A request without a limit gets a moderate one: the model's own would reserve money for a book.
     """
     longest = request.longest_tokens_estimate or request.input_tokens_estimate
     asked = request.max_output_tokens
@@ -274,7 +274,7 @@ def _candidate(
 
 
 def _as_asked(worst_microusd: int, price: Price, tree: Mapping[str, object]) -> int:
-    """The tier and place that are named may cost more than the usual ones: that is reserved."""
+    """Reserve more if the request names a service tier or a place that costs more than usual."""
     tier, place = tree.get("service_tier"), tree.get("inference_geo")
     percents = (
         price.percent_of(paid_tier(tier)) if isinstance(tier, str) else 0,
@@ -308,7 +308,7 @@ def _plan(
 
 @lru_cache(maxsize=1024)
 def decision_digest(decision: Decision) -> str:
-    """A name for a decision: the same facts under the same document have the same one."""
+    """A decision's digest: the same facts under the same document give the same one."""
     digest = hashlib.sha256(msgspec.msgpack.encode(decision)).hexdigest()[:32]
     DECIDED_RULES.note(digest, decision)
     return digest
@@ -319,7 +319,7 @@ def visible_headers(
 ) -> Mapping[str, str]:
     """The headers that the settings let policies see, shortened; a repeated one counts once.
 
-    What policies see is on record, and nothing else reads headers: restricted data is withheld.
+    What policies see is recorded, and nothing else inspects headers: restricted data is withheld.
     """
     if not wanted:
         return NO_HEADERS
@@ -349,6 +349,6 @@ def refusal(decision: Decision) -> GatewrightError:
 
 
 def _heals_by_nobody(decision: Decision) -> bool:
-    """Whether what makes targets unavailable is the same however often somebody asks."""
+    """Whether the reasons why targets are unavailable stay the same until somebody acts."""
     missing = [each.reason for each in decision.excluded if each.kind == "unavailable"]
     return all(reason == NO_CREDENTIAL for reason in missing)

@@ -14,13 +14,13 @@ from gateway.types import ChatRequest, Principal, Usage
 
 
 KEPT_S = 300.0
-"""How long vendors keep a prompt at least after it was last used."""
+"""How long vendors keep a prompt at least after its last use."""
 CONVERSATIONS_MAX = 20_000
 MESSAGES_MAX = 1_000
 
 
 class Warm(Struct, frozen=True):
-    """Where a conversation's beginning is cached, and how much of it."""
+    """Where the beginning of a conversation is cached, and how much of it."""
 
     target: str = ""
     tokens: int = 0
@@ -30,13 +30,13 @@ COLD = Warm()
 
 
 class Warmth:
-    """Conversations by their messages so far."""
+    """Remembers conversations by their messages so far."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[bytes, tuple[Warm, float]] = OrderedDict()
 
     def find(self, principal: Principal, request: ChatRequest, now_s: float) -> Warm:
-        """The target that answered the longest beginning of these messages, if it still counts."""
+        """The target that answered the longest beginning of these messages, if still recent."""
         for key in reversed(_beginnings(principal, request)):
             known = self._known.get(key)
             if known is not None and now_s < known[1]:
@@ -46,7 +46,7 @@ class Warmth:
     def answered(
         self, principal: Principal, request: ChatRequest, target: str, usage: Usage, now_s: float
     ) -> None:
-        """All messages of this request have just been read there."""
+        """Note that a target has just read all messages of this request."""
         keys = _beginnings(principal, request)
         if not keys:
             return
@@ -57,7 +57,7 @@ class Warmth:
 
 
 def _beginnings(principal: Principal, request: ChatRequest) -> list[bytes]:
-    """One hash per message, over all that stands before it; nobody meets another key's."""
+    """One hash per message, over everything before it as well; other keys' hashes differ."""
     tree = request.tree
     messages = tree.get("messages", tree.get("input"))
     if not isinstance(messages, list) or len(messages) > MESSAGES_MAX:
