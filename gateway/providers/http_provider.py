@@ -18,12 +18,12 @@ COMPATIBLE_PATHS: Mapping[DialectName, str] = {
     "openai_embeddings": "/v1/embeddings",
     "openai_completions": "/v1/completions",
 }
-"""What servers that are compatible with OpenAI's speak beside chat; not every one does."""
+"""What servers compatible with OpenAI's API may speak besides chat; not every one does."""
 
 
 BEARER_HEADER = "authorization"
 CREDENTIAL_HEADERS = (BEARER_HEADER, "api-key", "x-api-key")
-"""Where a credential may stand: in all of them the egress knows it for one."""
+"""Headers that may hold a credential: in any of them the egress recognises it as one."""
 NO_CREDENTIAL_NOW = "no credential now"
 
 
@@ -34,7 +34,7 @@ class HttpProvider:
     default_base_url: ClassVar[str] = ""
     path: ClassVar[str]
     other_paths: ClassVar[Mapping[DialectName, str]] = {}
-    """Where further dialects are spoken."""
+    """Paths of further dialects."""
     models_path: ClassVar[str] = "/v1/models"
     needs_credential: ClassVar[bool] = True
     in_house: ClassVar[bool] = False
@@ -65,7 +65,7 @@ class HttpProvider:
         self._models_route = self._make_route(config, self.models_path, headers)
 
     def headers(self, credential: str) -> Mapping[str, str]:
-        """What this kind adds to the egress's own headers: as the official SDK sends it."""
+        """Headers of this kind besides the egress's own, as the official SDK sends them."""
         if not credential:
             return {}
         header = self._config.credential_header
@@ -73,13 +73,13 @@ class HttpProvider:
 
     @classmethod
     def default_url(cls, config: ProviderConfig) -> str:
-        """Where it is if no address is configured; empty where nobody could know."""
+        """The address if none is configured; empty if there is no default."""
         del config
         return cls.default_base_url
 
     @classmethod
     def checked_credential(cls, config: ProviderConfig) -> str:
-        """The credential, if it can stand in a header: a stray line break must not make a new one.
+        """The credential, if a header can hold it: a line break in it must not start a new header.
 
         Raises:
             ConfigurationInvalid: it cannot.
@@ -91,7 +91,7 @@ class HttpProvider:
         return credential
 
     def speaks(self, request: ChatRequest, target: Target) -> DialectName:
-        """The caller's dialect where this kind speaks it, else its first one.
+        """The caller's dialect if this kind speaks it, otherwise its first one.
 
         Bare text is for models that continue it: others are asked as chats.
         """
@@ -107,22 +107,22 @@ class HttpProvider:
 
     @property
     def config(self) -> ProviderConfig:
-        """What it was built from."""
+        """The configuration it was built from."""
         return self._config
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where it is."""
+        """The endpoint of the upstream."""
         return self._endpoint
 
     @property
     def credential(self) -> Revealable | None:
-        """What it proves itself with; None where it has nothing."""
+        """The credential of its calls; None if it has none."""
         return self._credential if self._has_credential else None
 
     @property
     def has_proof(self) -> bool:
-        """Whether it proves itself with anything."""
+        """Whether it has anything to authenticate with."""
         return self._has_credential
 
     async def resolve(self) -> tuple[str, ...]:
@@ -130,7 +130,7 @@ class HttpProvider:
         return await self._egress.resolve(self._endpoint)
 
     async def reach(self, address: str) -> None:
-        """A connection to one of them, closed again; raises OSError or a certificate's error."""
+        """Open a connection to one of them and close it; raises OSError or a certificate error."""
         await self._egress.reach(self._endpoint, address)
 
     async def list_status(self, deadline_s: float) -> int:
@@ -151,7 +151,7 @@ class HttpProvider:
         return self._egress.open(self.route_for(call), call)
 
     def route_for(self, call: UpstreamCall) -> Route:
-        """The prepared way that this call takes; a kind may have several."""
+        """The prepared route of this call; a kind may have several."""
         return self._other_routes.get(call.dialect, self._route)
 
     def _require_callable(self, call: UpstreamCall) -> None:
@@ -171,7 +171,7 @@ class HttpProvider:
         return describe_status(status)
 
     async def close(self) -> None:
-        """Nothing of its own to close: connections belong to the egress."""
+        """Nothing to close: connections belong to the egress."""
 
     async def _ask(self, route: Route) -> tuple[int, bytes]:
         """Status and body of a GET that carries nothing of a caller."""
@@ -194,7 +194,7 @@ class HttpProvider:
         )
 
     def way(self, path: str, more: Mapping[str, str]) -> Route:
-        """A prepared way to any path, with headers beside this kind's own."""
+        """A prepared route to any path, with headers besides this kind's own."""
         headers = {**self.headers(self._config.revealed_credential), **more}
         return self._make_route(self._config, path, headers)
 
@@ -205,7 +205,7 @@ class HttpProvider:
 
 
 def describe_status(status: int) -> str:
-    """A probe's verdict in words; empty when it is good."""
+    """A probe's verdict in words; empty if it is good."""
     if status == HTTP_OK:
         return ""
     if status in (401, 403):

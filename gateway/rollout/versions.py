@@ -47,7 +47,7 @@ _SAID: Final[Mapping[State, str]] = {
     "shadow": "in the shadow",
     "canary": "a canary",
 }
-"""What a version of a state is called, where that is another word."""
+"""Names of states for people, if they differ."""
 _DONE: Final[Mapping[Action, str]] = {
     "approve": "be approved",
     "reject": "be declined",
@@ -62,11 +62,11 @@ ALONE: Final[Mapping[State, State]] = {
     "shadow": "approved",
     "canary": "approved",
 }
-"""States that one version of a level has at a time, and what its predecessor becomes."""
+"""States that only one version of a level can have, and what its predecessor becomes."""
 
 
 class PolicyVersion(Struct, frozen=True):
-    """One version of a level's document and where it stands."""
+    """One version of a level's document, and its state."""
 
     level: str
     number: int
@@ -78,7 +78,7 @@ class PolicyVersion(Struct, frozen=True):
     approver: str = ""
     percent: float = 0.0
     guard: GuardRules | None = None
-    """None: as a canary it keeps the installation's own limits."""
+    """None if it keeps the installation's own limits as a canary."""
 
 
 class PolicyEvent(Struct, frozen=True):
@@ -102,11 +102,11 @@ class Acting(Struct, frozen=True):
     canary: int = 0
     shadow: int = 0
     since_us: int = 0
-    """When it began to be so; 0 where nothing had been done before."""
+    """When this began; 0 if nothing had been done before."""
 
 
 def acting_at(history: Iterable[PolicyEvent], utc_us: int) -> Acting:
-    """What acted at that moment, told from one level's history in its order."""
+    """What acted at that moment, from one level's history in order."""
     acting = Acting()
     for event, after in _followed(history):
         if event.utc_us > utc_us:
@@ -116,9 +116,9 @@ def acting_at(history: Iterable[PolicyEvent], utc_us: int) -> Acting:
 
 
 def canary_began(history: Iterable[PolicyEvent]) -> int:
-    """Which deed of a level, counted from one, made its canary one; 0 where it has none.
+    """Number of the deed of a level, counted from one, that began its canary; 0 without a canary.
 
-    The same version may be tried again, and what is counted then is of another trial.
+    The same version may be tried again, and the counts are then those of another trial.
     """
     began = canary = 0
     for place, (_, acting) in enumerate(_followed(history), start=1):
@@ -156,7 +156,7 @@ def _followed(history: Iterable[PolicyEvent]) -> Iterator[tuple[PolicyEvent, Act
 
 
 def former_of(history: Iterable[PolicyEvent]) -> int:
-    """The version that was live before what governs now; 0 where none was."""
+    """The version that was live before the one that governs now; 0 if there was none."""
     lives = [0]
     for event in history:
         if event.action in ("publish", "roll_back"):
@@ -178,7 +178,7 @@ def step(version: PolicyVersion, action: Action, actor: str) -> State:
 
     Raises:
         Forbidden: the author approves.
-        ChangedMeanwhile: the version is there already: pressed twice, or somebody was faster.
+        ChangedMeanwhile: the version already has that state: pressed twice, or somebody was faster.
         RequestInvalid: the action does not fit the state.
     """
     sources, state = _STEPS[action]
@@ -203,13 +203,13 @@ class Level(Struct, frozen=True):
     percent: float = 0.0
     shadow: PolicyDocument | None = None
     guard: GuardRules | None = None
-    """The canary's own; None for the installation's."""
+    """The canary's own limits; None for the installation's."""
     canary_began: int = 0
     """See `canary_began`."""
 
 
 class Governing(Struct, frozen=True):
-    """What decides for one project: the document, and those on trial."""
+    """What decides for one project: the document in force, and those on trial."""
 
     document: PolicyDocument
     trials: tuple["Trial", ...] = ()
@@ -223,13 +223,13 @@ class Governing(Struct, frozen=True):
         return self.document
 
     def facts_read(self, governed: PolicyDocument) -> frozenset[str]:
-        """What the document that decides looks at, and the one in its shadow."""
+        """The facts that the deciding document looks at, and the one in its shadow."""
         shadow = self.shadow
         return governed.facts_read if shadow is None else governed.facts_read | shadow.facts_read
 
 
 class Trial(Struct, frozen=True):
-    """A canary: whom it gets, and the whole document with it in its level's place."""
+    """A canary: who gets it, and the complete document with it in its level's place."""
 
     level: str
     number: int
@@ -238,20 +238,20 @@ class Trial(Struct, frozen=True):
     document: PolicyDocument
     guard: GuardRules | None = None
     began: int = 0
-    """Which deed of its level began it."""
+    """The number of the deed of its level that began it."""
 
     def takes(self, principal: Principal) -> bool:
-        """Sticky by key: the same key stays with the same version as long as the trial runs."""
+        """Whether a key is in the trial; the same key stays with the same version while it runs."""
         return is_taken(self.version_digest, principal.key_id, self.percent)
 
 
 def is_taken(version_digest: str, key_id: str, percent: float) -> bool:
-    """Whether a key is among the share that a canary gets."""
+    """Whether a key is in a canary's share."""
     return share(version_digest, key_id) * PERCENT < percent
 
 
 class PolicySet:
-    """All acting documents of a snapshot. What it composes is kept: it never changes."""
+    """All acting documents of a snapshot. Compositions are cached: the set never changes."""
 
     def __init__(
         self,
@@ -263,20 +263,20 @@ class PolicySet:
         """`base` governs until the installation's own level has a live version.
 
         `visible_headers` are the request headers that policies may see, with the names they use.
-        `unkept` is that of the set before this one.
+        `unkept` is that of the previous set.
         """
         self.visible_headers = visible_headers or {}
         self.levels = dict(levels or {})
         own = self.levels.get(INSTALLATION, Level())
         self.base = own.live or base
         self.unkept = {} if unkept is None else unkept
-        """By digest, documents of several levels together that decide here and are no version of
-        any: records name them, so somebody has to keep them before they can be explained."""
+        """By digest, documents composed of several levels that decide here and are no version of
+        any: records name them, so they have to be stored before they can be explained."""
         self._governing: dict[str, Governing] = {}
 
     @property
     def digests(self) -> list[tuple[object, ...]]:
-        """What tells this set from every other one, also where only a canary's guard differs."""
+        """What distinguishes this set from any other, even if only a canary's guard differs."""
         found: list[tuple[object, ...]] = [("", self.base.digest, "", 0.0, "")]
         for name, level in sorted(self.levels.items()):
             documents = [each.digest if each else "" for each in (level.live, level.canary)]
@@ -287,7 +287,7 @@ class PolicySet:
 
     @cached_property
     def canaries(self) -> frozenset[tuple[str, int, int]]:
-        """Level and number of every version that some keys get on trial, and when that began."""
+        """Level and number of every version on trial with some keys, and when the trial began."""
         return frozenset(
             (name, level.canary_number, level.canary_began)
             for name, level in self.levels.items()
@@ -310,14 +310,14 @@ class PolicySet:
 
     @cached_property
     def tries_targets(self) -> bool:
-        """Whether any acting document gives a target a share of the askers on trial."""
+        """Whether any acting document gives a target on trial a share of the callers."""
         levels = self.levels.values()
         documents = [self.base, *(each for level in levels for each in _acting(level))]
         return any(rule.canary for each in documents for rule in each.body.preferences)
 
     @cached_property
     def keeps_answers(self) -> bool:
-        """Whether any acting document lets answers be given again."""
+        """Whether any acting document allows answers to be repeated."""
         levels = self.levels.values()
         documents = [self.base, *(each for level in levels for each in _acting(level))]
         return any(

@@ -31,11 +31,11 @@ _TRIES = 64
 _HEAD_LENGTH: Final = 64
 _LONG_NUMBER: Final = 99_999
 _JSON_BEGINS = re.compile(r"\s*(?:```(?:json)?\s*)?(?:\{\s*[\"}]|\[\s*[\[{\"\]])")
-"""An object, or a list of texts or of more; `[1]` and `{name}` stand at the beginning of prose."""
+"""An object, or a list of strings, lists or objects; prose may begin with `[1]` or `{name}`."""
 
 
 def conversation_key(tenant_key: bytes, conversation: str) -> bytes:
-    """The key of one conversation of one tenant (RFC 5869); other tenants' keys say nothing."""
+    """The key of one tenant's conversation (RFC 5869); other tenants' keys reveal nothing of it."""
     info = b"gatewright pseudonyms\x00" + conversation.encode("utf-8", "surrogatepass")
     return HKDF(SHA256(), _KEY_LENGTH, salt=None, info=info).derive(tenant_key)
 
@@ -50,11 +50,11 @@ class Pseudonyms(msgspec.Struct, frozen=True):
         return f"Pseudonyms(count={len(self.replacements)})"
 
     def forms(self) -> Forms:
-        """How surrogates may stand in an answer; made once for all of its texts."""
+        """The forms that surrogates may have in an answer; made once for all of its texts."""
         return forms_of(self.values)
 
     def restored(self, text: str) -> str:
-        """A whole text with its values back in place of their surrogates."""
+        """A complete text with the values back in place of their surrogates."""
         restorer = Restorer(self)
         return restorer.feed(text) + restorer.flush()
 
@@ -89,18 +89,18 @@ class _Drawn:
     """Surrogates of one conversation, while they are drawn."""
 
     def __init__(self, key: bytes, said: str) -> None:
-        """`said` are the texts in small letters."""
+        """`said` are the texts in lower case."""
         self._key = key
         self._said = said
         self.replacements: dict[str, str] = {}
         self.values: dict[str, str] = {}
         self._taken: set[str] = set()
-        """In small letters: an answer may say them in any."""
+        """In lower case: an answer may use any case."""
         self._meant: dict[str, set[str]] = {}
-        """Of each word of a full name's surrogate, in small letters, what it stands for there."""
+        """For each word of a full name's surrogate, in lower case, what it stands for there."""
 
     def draw(self, label: str, value: str) -> str:
-        """The first surrogate that neither the texts, in any case, nor another value has."""
+        """The first surrogate that is neither in the texts, in any case, nor another value's."""
         message = f"{label}\x00{value}".encode("utf-8", "surrogatepass")
         for attempt in range(_TRIES):
             seed = digest(self._key, bytes([attempt]) + message, sha256)
@@ -116,9 +116,9 @@ class _Drawn:
         return chosen
 
     def people(self, names: Sequence[str]) -> None:
-        """Full names, and each of their words: an answer says "Dear Ms Lindqvist".
+        """Full names, and each of their words: an answer may say "Dear Ms Lindqvist".
 
-        A word that surrogates of several people have comes back as nobody's, for it could be
+        A word that is in the surrogates of several people is not restored, because it could be
         either's; what it would have stood for gets a surrogate of its own.
         """
         meant: dict[str, set[str]] = {}
@@ -136,7 +136,7 @@ class _Drawn:
             self._add_part(part, other)
 
     def _add_part(self, part: str, other: str) -> None:
-        """What is one person's alone comes back; a short word may be anything, and is sent on."""
+        """Restore what is one person's alone; send a short word as it is: it may be anything."""
         small, known = other.casefold(), self.replacements.get(part)
         is_clear = len(self._meant[small]) == 1 and small not in self._said
         if is_clear and (known is None or known in self.values):
@@ -159,7 +159,7 @@ def replaced(document: object, names: Pseudonyms) -> object:
 def written(number: float) -> str:
     """A number in digits, as inspection reads it: floats of whole numbers have no point.
 
-    Of one that it does not read only the whole can be a value: "" where that has a point.
+    Of a number that it does not read only the whole can be a value: "" if that has a point.
     """
     if isinstance(number, float):
         if number.is_integer():
@@ -170,7 +170,7 @@ def written(number: float) -> str:
 
 
 def number_of(text: str) -> object:
-    """A number of JSON; any other text is itself, as one is with a nought in front."""
+    """The JSON number of a text; any other text is itself, and so is one with a leading zero."""
     try:
         number = msgspec.json.decode(text)
     except msgspec.MsgspecError:
@@ -234,17 +234,17 @@ class _Replacing:
         return "".join((*parts, text[reached:])) if reached else text
 
     def _number(self, number: float) -> object:
-        """A number in which a value stands: another number of the same digits, or a text."""
+        """Replaces a number that holds a value by another one of the same digits, or a text."""
         said = written(number)
         other = self._string(said, _MAX_DEPTH)
         return number if other == said else number_of(other)
 
 
 def _tells_tokens(key: object, value: object) -> bool:
-    """Whether it says of an earlier answer how likely each of its tokens was.
+    """Whether this gives the probabilities of an earlier answer's tokens.
 
-    They say its words once more, cut anywhere and as numbers, so that no value is found in them.
-    Whoever sends an answer back as it came sends them too, and no model reads them.
+    They repeat its words, cut anywhere and as numbers, so that no value is found in them. Callers
+    who send an answer back unchanged send them too, and no model reads them.
     """
     if key != "logprobs" or not isinstance(value, list) or not value:
         return False
@@ -254,9 +254,9 @@ def _tells_tokens(key: object, value: object) -> bool:
 class Restorer:
     """Puts values back into a text that comes in pieces, cut anywhere.
 
-    It holds back no more than what may still become a surrogate: at most `HELD_BACK_MAX`
-    characters. `written` says how a value is to be written, e.g. `in_json` inside tool arguments;
-    without it a text that begins like JSON is taken for that. See `blocks.Piecewise`.
+    It holds back only what may still become a surrogate: at most `HELD_BACK_MAX` characters.
+    `written` says how a value is to be written, e.g. `in_json` inside tool arguments; without it, a
+    text that begins like JSON is treated as JSON. See `blocks.Piecewise`.
     """
 
     def __init__(
@@ -265,13 +265,13 @@ class Restorer:
         self._forms = names if isinstance(names, Forms) else names.forms()
         self._written = written
         self._head = ""
-        """How the text began, as long as that may be the beginning of JSON."""
+        """The beginning of the text, as long as that may be the beginning of JSON."""
         self._before = ""
         self._held = ""
         self._edges: list[int] = []
         """Where blocks end in both of them."""
         self._owed = 0
-        """How many of the last of those were not reached by what was shown."""
+        """How many of the last of those have not been shown yet."""
 
     def feed(self, piece: str) -> str:
         return "".join(self.shown(piece))
@@ -329,7 +329,7 @@ class Restorer:
         return in_json(value) if _JSON_BEGINS.match(self._head) else value
 
     def _surrogates(self, text: str) -> list[tuple[int, int, str]]:
-        """Where surrogates stand in a text; where a block ends, a word may end as well."""
+        """Where surrogates are in a text; at the end of a block a word may end as well."""
         first = len(self._before)
         found = [*self._forms.words.places(text, first)]
         edges = [edge for edge in self._edges if 0 < edge < len(text)]
@@ -347,7 +347,7 @@ class Restorer:
         return kept
 
     def _cut(self) -> int:
-        """Where what can be shown ends: before what may become a surrogate, never inside one.
+        """The end of what can be shown: before a possible surrogate, never inside one.
 
         The end of one surrogate may read like the beginning of another: "…7499 " and "499 Alder".
         """
@@ -362,7 +362,7 @@ class Restorer:
     def _unfinished(self, text: str, before: str) -> int:
         """Length of the longest end of the text that a surrogate can begin with.
 
-        Within a word none begins, unless a block ended there.
+        None begins within a word, unless a block ended there.
         """
         for size in range(min(self._forms.longest, len(text)), 0, -1):
             if text[-size:] in self._forms.beginnings and (

@@ -31,12 +31,12 @@ from gateway.veiling.rewriting import MAX_DEPTH, StreamRewriter
 
 
 _JSON_MEMBERS: Final = frozenset({"arguments", "partial_json"})
-"""Members whose text is JSON whatever it begins with, and where a model broke it off."""
+"""Members whose text is JSON whatever it begins with, even if a model broke it off."""
 _ASKED: Final = ("messages", "input", "prompt")
 _ORDERS: Final = ("system", "developer")
 """Roles of what an application says first in each of its conversations."""
 _GIVEN: Final = frozenset({"input", "arguments"})
-"""Members under which a call's arguments stand as a tree."""
+"""Members that hold a call's arguments as a tree."""
 _NOT_VEILED = "Something in the request cannot be given a pseudonym, so it does not leave."
 
 
@@ -47,7 +47,7 @@ class Veil(msgspec.Struct, frozen=True):
     names: Pseudonyms
 
     def unveiled(self, raw: bytes) -> bytes:
-        """A whole answer's body with the values in it; anything but JSON stays as it is."""
+        """A complete answer's body with the values in it; anything but JSON stays as it is."""
         if not self.names.values:
             return raw
         try:
@@ -94,9 +94,10 @@ def veiled(
 
 
 def _first_words(tree: Mapping[str, object]) -> str:
-    """The first message names the conversation: every turn repeats it, whatever stands before it.
+    """The first message identifies the conversation: every turn repeats it, whatever precedes it.
 
-    Many clients say the model first, and most applications the same orders: neither names any.
+    Many clients send the model first, and most applications the same instructions: neither
+    identifies a conversation.
     """
     for name in _ASKED:
         asked = tree.get(name)
@@ -113,14 +114,14 @@ def _is_order(turn: object) -> bool:
 
 
 def _uncached(node: object) -> object:
-    """The same without breakpoints of a prompt cache: these move on with every turn."""
+    """The same without prompt-cache breakpoints: these move on with every turn."""
     if isinstance(node, dict):
         return {key: _uncached(value) for key, value in node.items() if key != "cache_control"}
     return [_uncached(item) for item in node] if isinstance(node, list) else node
 
 
 def _restored(tree: object, forms: Forms) -> object:
-    """A JSON tree with values back in all of its strings and names, and in a call's numbers."""
+    """A JSON tree with values restored in all its strings and names, and in a call's numbers."""
     blocks = rewritten(threads_of(tree), lambda _: Restorer(forms))
 
     def told(text: str, *, is_json: bool = False) -> str:
@@ -131,7 +132,7 @@ def _restored(tree: object, forms: Forms) -> object:
     name_told = cache(told)
 
     def restored(node: object, depth: int, *, is_json: bool = False, given: bool = False) -> object:
-        """`given` is what a tool is given: as a tree it says what it would say as a text."""
+        """`given` marks a tool's arguments: as a tree they say what they would say as text."""
         if isinstance(node, str):
             return told(node, is_json=is_json)
         if depth > MAX_DEPTH:

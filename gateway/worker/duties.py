@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 class Tended(Struct, frozen=True):
-    """The parts of a worker, as far as something is done for them beside requests."""
+    """The parts of a worker for which something is done besides requests."""
 
     settings: Settings
     database: Database
@@ -89,20 +89,20 @@ class Tended(Struct, frozen=True):
     floods: Floods
     erasures: FolderErasures
     alerting: Alerting | None
-    """Of budgets."""
+    """Alerts about budgets."""
     drain_log: Callable[[], None]
-    """Writes the lines of the log that have gathered."""
+    """Writes the log lines that have gathered."""
     callers: "Callers | None" = None
-    """None where the settings name no issuer of tokens."""
+    """None if the settings name no issuer of tokens."""
 
 
 def duties_of(parts: Tended) -> tuple[Duty, ...]:
-    """The whole list; batches have their own."""
+    """The complete list; batches have their own."""
     return (*_following(parts), *_keeping(parts), *_watching(parts), *_telling(parts))
 
 
 def _following(parts: Tended) -> tuple[Duty, ...]:
-    """What others change, and what is to become of it here."""
+    """Follow what others change, and apply it here."""
     scheduler = Scheduler(parts.database, parts.policies, parts.deeds, parts.clock)
     refresh_s, rotation = parts.settings.secrets.refresh_s, parts.rotation
     return (
@@ -152,7 +152,7 @@ def _proving(parts: Tended) -> tuple[Duty, ...]:
 
 
 def _knowing_callers(parts: Tended) -> tuple[Duty, ...]:
-    """By which keys tokens are proved."""
+    """Refresh the keys that tokens are verified with."""
     if parts.callers is None:
         return ()
     renew = parts.callers.renew
@@ -160,7 +160,7 @@ def _knowing_callers(parts: Tended) -> tuple[Duty, ...]:
 
 
 def _keeping(parts: Tended) -> tuple[Duty, ...]:
-    """What is carried on to where it is kept, and what need not be kept any longer."""
+    """Move data to where it is kept, and drop what need not be kept any longer."""
 
     async def write_log() -> None:
         parts.drain_log()
@@ -206,7 +206,7 @@ def _keeping(parts: Tended) -> tuple[Duty, ...]:
 
 
 def _watching(parts: Tended) -> tuple[Duty, ...]:
-    """Whether all is well, here and around it."""
+    """Check that all is well, here and around it."""
     settings = parts.settings
     hook = make_hook(settings, parts.egress, parts.clock)
     lag = LoopLag()
@@ -249,7 +249,7 @@ def _watching(parts: Tended) -> tuple[Duty, ...]:
 
 
 def _telling(parts: Tended) -> tuple[Duty, ...]:
-    """Who is told, here and outside, where the settings name somebody."""
+    """Send reports, inside and outside, to whomever the settings name."""
     hook = make_hook(parts.settings, parts.egress, parts.clock)
     sink = parts.integration.sink
     duties: tuple[Duty, ...] = (

@@ -29,7 +29,7 @@ from gateway.worker.probing import Prober
 
 
 class Obeying(Protocol):
-    """Does at once what others ordered in the database."""
+    """Carries out at once what others ordered in the database."""
 
     async def obey(self) -> None:
         """Raises NotReady."""
@@ -37,22 +37,22 @@ class Obeying(Protocol):
 
 
 class ErasedAnswers:
-    """Answers that are given again do not outlive an erasure of all that their organisation said.
+    """Keeps repeated answers from outliving the erasure of everything an organisation said.
 
-    What names an end user is never kept: other erasures have nothing to reach.
+    What names an end user is never kept, so other erasures have nothing to reach.
     """
 
     def __init__(self, database: Database, cache: ResponseCache, clock: Clock) -> None:
         self._erased, self._cache, self._clock = ErasedWholly(database), cache, clock
         self._known_us: dict[str, int] | None = None
-        """By organisation, when the last erasure was by the clock of whoever carried it out."""
+        """By organisation, the time of the last erasure by the clock of whoever carried it out."""
         self._until_us: dict[str, int] = {}
 
     async def obey(self) -> None:
-        """Forget what was kept before, and give none of it again that workers share.
+        """Forget what was kept before an erasure, and do not repeat shared answers from before it.
 
-        What is heard of now happened before now, whatever the other's clock says. Of what happened
-        before the start nothing is here, and only that clock tells.
+        An erasure that is noticed now happened before now, whatever the other's clock says. For
+        those before the start nothing is kept here, so only the other's clock counts.
         """
         erased_us = dict(await self._erased.times_us())
         known_us = erased_us if self._known_us is None else self._known_us
@@ -82,9 +82,9 @@ class Following:
         presence: Presence,
         changed: asyncio.Event,
     ) -> None:
-        """`changed` is set with each change that was found, for who looks at the rest.
+        """`changed` is set with each change that was found, for those who look at the rest.
 
-        `obeyed` are drains, and whatever else is done here at once that others ordered.
+        `obeyed` are drains, and other orders that are carried out here at once.
         """
         self._watcher = watcher
         self._snapshots = snapshots
@@ -98,14 +98,14 @@ class Following:
         self._presence = presence
         self._changed = changed
         self._whole = KeyTable(-1, {})
-        """The keys of the last change that is in force to its end."""
+        """The keys of the last change that has been applied completely."""
         self._log = logger()
 
     async def publish(self) -> None:
-        """Everything as the database has it now, read after its counter.
+        """Publish everything as the database has it now, read after its counter.
 
         Keys and policies are one swap; no request sees one without the other. What was revoked is
-        dead at once; a key that is new here waits until what it may spend and ask for is known.
+        dead at once; a key that is new here waits until its budget and rate limits are known.
         """
         keys, levels = await self._keys.table(), await self._policies.levels()
         former = self._whole.records
@@ -121,9 +121,9 @@ class Following:
         self._whole = keys
 
     async def follow(self) -> None:
-        """Publish whenever the database says that something changed; ends only with the worker.
+        """Publish whenever the database reports a change; ends only with the worker.
 
-        What broke off in the middle of a change begins with that change again.
+        A change that was broken off in the middle is started again.
         """
         async with aclosing(self._watcher.changes(self._whole.revision)) as changes:
             async for _ in changes:
@@ -135,7 +135,7 @@ class Following:
 
 
 class Board:
-    """What policy knows of the targets: probed, published, and kept for replays."""
+    """What policy knows about the targets: probed, published, and kept for replays."""
 
     def __init__(
         self,
@@ -152,16 +152,16 @@ class Board:
         self._kept_documents: set[str] = set()
 
     async def probe(self) -> None:
-        """Ask every target how it is, and publish what changed."""
+        """Ask every target for its state, and publish what changed."""
         await self._prober.probe()
         if self._snapshots.policies.orders_by_speed:
             self._prober.measured(self._health.first_token_ms())
         await self.keep()
 
     async def keep(self) -> None:
-        """Keep what policy knows of the targets, so that its decisions can be replayed.
+        """Keep what policy knows about the targets, so that its decisions can be replayed.
 
-        And what decided where several levels have documents: versions are kept with their level.
+        Documents composed of several levels are kept too: versions are kept only with their level.
         """
         board = self._snapshots.board
         if board.digest != self._kept:

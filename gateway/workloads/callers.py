@@ -30,18 +30,18 @@ _SIGNED: Final = PyJWS()
 
 
 class Issuer(Struct, frozen=True, eq=False):
-    """Somebody whose tokens are taken."""
+    """An issuer whose tokens are accepted."""
 
     name: str
     expected: Expected
     algorithms: frozenset[str]
     organisations: frozenset[str]
-    """In whose projects its subjects may be bound; none named for all."""
+    """Organisations in whose projects its subjects may be bound; empty for all."""
     keys: IssuerKeys
 
 
 class _Seen(Struct, frozen=True):
-    """A token that was proved, and by which keys of its issuer."""
+    """A token that was verified, and with which of its issuer's keys."""
 
     issuer: Issuer
     keys: KeySet
@@ -49,7 +49,7 @@ class _Seen(Struct, frozen=True):
 
 
 class Callers:
-    """Knows callers by tokens."""
+    """Authenticates callers by tokens."""
 
     def __init__(
         self,
@@ -57,17 +57,17 @@ class Callers:
         table: Callable[[], KeyTable],
         count: Callable[[str, str], None],
     ) -> None:
-        """`table` gives the keys of this moment; `count` hears an issuer's name and an outcome."""
+        """`table` gives the current keys; `count` gets an issuer's name and an outcome."""
         self._issuers: Mapping[str, Issuer] = {each.expected.issuer: each for each in issuers}
         self._table = table
         self._count = count
         self._seen: dict[bytes, _Seen] = {}
 
     async def principal(self, headers: Headers, now_us: int) -> Principal:
-        """Who a request's headers prove, where they hold no key of ours.
+        """The caller whom a request's headers prove, if they hold no key of ours.
 
         Raises:
-            Unauthenticated: for every reason of a token with the same words.
+            Unauthenticated: with the same words for every reason of a token.
             Unavailable: its issuer has not said for too long which keys it has.
         """
         credential = credential_of(headers)
@@ -98,9 +98,9 @@ class Callers:
         return principal
 
     async def renew(self) -> None:
-        """Ask every issuer for its keys whose turn it is; raises what the first said that failed.
+        """Ask every issuer whose turn it is for its keys; raises the first failure.
 
-        Each is asked, whatever becomes of the others.
+        Each is asked, even if others fail.
         """
         failed: GatewrightError | None = None
         for issuer in self._issuers.values():
@@ -141,7 +141,7 @@ class Callers:
 
 
 def _bound(table: KeyTable, seen: _Seen, now_us: int) -> Principal:
-    """The one key that is bound to a token; raises NotTaken where there is none, or several are."""
+    """The one key that is bound to a token; raises NotTaken if there is none, or several."""
     found = [
         record
         for record in table.bound.get((seen.issuer.name, seen.token.subject), ())

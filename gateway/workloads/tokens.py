@@ -16,18 +16,18 @@ from msgspec import Struct
 
 TOKEN_CHARS_MAX: Final = 8 * 1024
 TYPES: Final = ("jwt", "at+jwt", "application/at+jwt")
-"""What a token may say that it is; a token for another use, such as a sign-out, says another."""
+"""Accepted token types; a token for another use, such as a sign-out, has another type."""
 CLAIM_CHARS_MAX: Final = 512
 _FORM: Final = re.compile(r"(eyJ[A-Za-z0-9_-]*)\.([A-Za-z0-9_-]+)\.[A-Za-z0-9_-]+", re.ASCII)
 _MOMENTS_END: Final = 2**40
 
 
 class NotTaken(Exception):
-    """Why a token is not taken, for operators: words of ours, never any of the token's."""
+    """Why a token is refused, for operators: in our words, never any of the token's."""
 
 
 class Unproved(Struct, frozen=True):
-    """What a token says of itself, before anything of it is believed."""
+    """What a token says of itself before any of it is believed."""
 
     algorithm: str
     kid: str | None
@@ -40,26 +40,26 @@ class Expected(Struct, frozen=True):
     issuer: str
     audience: str
     other_audiences: frozenset[str]
-    """Who may be named beside us; a token for anybody else could be sent on to us by them."""
+    """Audiences allowed beside us; any other one could pass a token on to us."""
     leeway_s: float
     lifetime_s: float
-    """The longest from a token's `iat` to its `exp`."""
+    """The longest time from a token's `iat` to its `exp`."""
 
 
 class Proved(Struct, frozen=True):
-    """What an issuer has signed of a caller."""
+    """What an issuer has signed about a caller."""
 
     subject: str
     claims: Mapping[str, str]
     """All claims that are short texts."""
     ends_us: int
-    """From then on it is no proof any more."""
+    """When the token stops being valid."""
 
 
 def is_token(credential: str) -> bool:
-    """Whether a credential is meant as a token: it begins as JSON's `{"` does in base64.
+    """Whether a credential is meant as a token: it begins like JSON's `{"` in base64.
 
-    No key of ours does, whatever its id and its secret are.
+    None of our keys does, whatever its id and its secret are.
     """
     return credential.startswith("eyJ")
 
@@ -83,7 +83,7 @@ def unproved(token: str) -> Unproved:
 
 
 def proved(signed: bytes, expected: Expected, now_us: int) -> Proved:
-    """What a payload says whose signature is right; raises NotTaken."""
+    """What a payload with a valid signature says; raises NotTaken."""
     claims = _object(signed)
     if claims.get("iss") != expected.issuer:
         raise NotTaken("issuer")
@@ -133,7 +133,7 @@ def _decoded(part: str) -> bytes:
 
 
 def _object(text: bytes) -> dict[str, Any]:
-    """A JSON object in which no name stands twice: two readers could read two tokens in one."""
+    """A JSON object without duplicate names: two readers could read two tokens in one."""
     try:
         value = json.loads(text.decode(), object_pairs_hook=_once)
     except (ValueError, RecursionError):

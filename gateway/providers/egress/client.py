@@ -40,7 +40,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class Route(Struct, frozen=True):
-    """A prepared way to one path of an endpoint: everything that is the same for each request."""
+    """A prepared path of an endpoint, with everything that is the same for each request."""
 
     endpoint: Endpoint
     url: URL
@@ -48,10 +48,10 @@ class Route(Struct, frozen=True):
     """Request target and headers, from the space after the method to the last header."""
     connect_timeout_s: float
     place: Place
-    """The endpoint's, by which its connections are kept."""
+    """The endpoint's place, by which its connections are kept."""
 
     def with_headers(self, headers: Mapping[str, str]) -> "Route":
-        """The same way, with more headers; raises ValueError like `Egress.route`."""
+        """The same route with more headers; raises ValueError like `Egress.route`."""
         return structs.replace(self, head=self.head + _lines(headers))
 
     def __repr__(self) -> str:
@@ -61,7 +61,7 @@ class Route(Struct, frozen=True):
 class Egress:
     """Owns the connection pool; made once per process, closed last.
 
-    `tls` replaces the system's trust store, e.g. by a company's own authority; it must verify.
+    `tls` replaces the system's trust store, e.g. with a company's own authority; it must verify.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Egress:
         *,
         connect_timeout_s: float = 5.0,
     ) -> Route:
-        """Prepare a way to a path, and admit the endpoint's host."""
+        """Prepare a route to a path, and admit the endpoint's host."""
         self._resolver.admit(endpoint)
         url = endpoint.url(path)
         target = f" {url.raw_path_qs} HTTP/1.1\r\n".encode("ascii")
@@ -109,9 +109,10 @@ class Egress:
     async def ask(self, route: Route, deadline_s: float) -> "EgressReply":
         """A GET with nothing of any caller in it, hence without clearance; raises like `open`.
 
-        Its deadline is its own, however short callers wait for a first byte, and it does not wait
-        for their turns: whether an upstream answers is asked while all of them are taken. The one
-        thing that may be sent twice: a kept connection may have died unnoticed.
+        It has its own deadline, however short callers wait for a first byte, and does not wait for
+        a connection behind them: whether an upstream answers is asked while all connections are
+        taken. It is the only request that may be sent twice: a kept connection may have died
+        unnoticed.
         """
         limits = structs.replace(self.limits, first_byte_s=deadline_s)
         ask = partial(self._send, b"GET", route, None, deadline_s, waits=False, limits=limits)
@@ -125,7 +126,7 @@ class Egress:
     ) -> "EgressReply":
         """A POST with nothing of any caller in it, with its own deadline; raises like `open`.
 
-        `may_be_coded` is for whoever needs the status alone: a compressed body is left unread.
+        `may_be_coded` is for callers that need only the status: a compressed body is left unread.
         """
         bounds = {"first_byte_s": deadline_s, "may_be_coded": may_be_coded}
         limits = structs.replace(self.limits, **bounds)
@@ -134,13 +135,13 @@ class Egress:
     async def hand_over(
         self, route: Route, calls: Sequence[UpstreamCall], body: bytes, deadline_s: float
     ) -> "EgressReply":
-        """A POST with many callers' lines in it, each of them cleared by itself; like `open`."""
+        """A POST with the lines of many callers, each cleared by itself; raises like `open`."""
         for call in calls:
             check_clearance(route.endpoint.jurisdiction, call)
         return await self._send(b"POST", route, body, deadline_s, fresh=True)
 
     async def fetch(self, route: Route, deadline_s: float, bytes_max: int) -> "EgressReply":
-        """A GET whose answer may be longer than a reply to one caller is; raises like `open`."""
+        """A GET whose answer may be longer than a reply to a caller; raises like `open`."""
         limits = structs.replace(self.limits, reply_bytes_max=bytes_max)
         return await self._send(b"GET", route, None, deadline_s, fresh=True, limits=limits)
 
@@ -192,11 +193,11 @@ class Egress:
         return await self._resolver.resolve(*endpoint.first_hop)
 
     async def reach(self, endpoint: Endpoint, address: str) -> None:
-        """A connection to one of those, closed again; nothing is sent on it.
+        """Open a connection to one of those addresses and close it; nothing is sent on it.
 
         Raises:
-            OSError, ssl.CertificateError: as the transport has it; ProxyFault, which is an
-                OSError, where its proxy gave no tunnel.
+            OSError, ssl.CertificateError: from the transport; ProxyFault, which is an OSError,
+                if its proxy gave no tunnel.
         """
         await self._started_pool().reach(endpoint, address)
 
@@ -230,11 +231,11 @@ def _host_header(endpoint: Endpoint) -> str:
 
 
 def check_clearance(jurisdiction: str, call: UpstreamCall) -> None:
-    """The second look at sovereignty, at the last possible place.
+    """The second check of sovereignty, at the last possible place.
 
     Raises:
-        SovereigntyViolation: the endpoint's jurisdiction is not cleared, or not the one the plan
-            thought it had chosen.
+        SovereigntyViolation: the endpoint's jurisdiction is not cleared, or not the one that the
+            plan had chosen.
     """
     if jurisdiction not in call.clearance or jurisdiction != call.target.jurisdiction:
         raise SovereigntyViolation("the destination is outside what policy permits")
