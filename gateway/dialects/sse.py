@@ -22,10 +22,10 @@ EVENT_BYTES_MAX = 1024 * 1024
 SHORT_BYTES_MAX = 32 * 1024
 """Nearly all are shorter, and read within a millisecond or two whatever they hold."""
 VALUES_MAX = 30_000
-"""Keys and elements of lists in the JSON of a longer one, without probabilities of tokens: at its
-end a response says again which tools it had."""
+"""Limit on keys and list elements in the JSON of a longer event, without token probabilities: at
+its end a response repeats which tools it had."""
 LINES_MAX = 1024
-"""Of a longer one; every line of it is looked at."""
+"""Limit on lines of a longer event; every line is looked at."""
 _TOO_LARGE = "The upstream sent an event that is too large."
 
 Read = TypeVar("Read")
@@ -39,7 +39,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class Event(Struct, frozen=True):
-    """One event; `name` is empty where the stream gave none, `data` is None for a bare comment."""
+    """One event; `name` is empty if the stream gave none, `data` is None for a bare comment."""
 
     raw: bytes
     name: bytes
@@ -49,22 +49,23 @@ class Event(Struct, frozen=True):
 class Splitter:
     """Feed it what arrives; it keeps the unfinished rest.
 
-    `raw` is the event's exact bytes. Five exceptions, all with the same meaning to every reader:
-    events ended by lone CRs get a plain blank line; comments are emptied, so that an upstream
-    cannot write lines that look like ours; data in several lines, or behind a lone CR, comes in
-    one, where whoever blackens or retells an event looks for its JSON; and of fields only names and
-    data are passed on, together. Nobody can come back to a stream here, and OpenAI's clients take a
-    name, an id or a wait without data for an event: behind an id, every comment. And characters
-    that are torn between two events come whole in the second one (`half_pairs`).
+    `raw` is the event's exact bytes. There are five exceptions, all with the same meaning to every
+    reader. Events ended by lone CRs get a plain blank line. Comments are emptied, so that an
+    upstream cannot write lines that look like ours. Data in several lines, or behind a lone CR, is
+    joined into one line, where the code that masks or rewrites an event looks for its JSON. Of the
+    fields only names and data are passed on, together: nobody can resume a stream here, and
+    OpenAI's clients take a name, an id or a wait without data for an event, and after an id every
+    comment. Characters that are torn between two events come complete in the second one
+    (`half_pairs`).
     """
 
     __slots__ = ("_halves", "_searched", "_values_max", "rest")
 
     def __init__(self, values_max: int = VALUES_MAX) -> None:
-        """`values_max` is instead of `VALUES_MAX`."""
+        """`values_max` replaces `VALUES_MAX`."""
         self._values_max = values_max
         self.rest = b""
-        """What has no end yet."""
+        """Bytes that have no end yet."""
         self._searched = 0
         self._halves = HalfPairs()
 
@@ -86,7 +87,7 @@ class Splitter:
         return None
 
     def is_untorn(self, data: bytes) -> bool:
-        """Whether no character of a read can be torn: what `sole` gave is then as `feed` has it."""
+        """Whether no character of a read can be torn: then `sole` gives the same as `feed`."""
         # Most events have no backslash, and one byte is found in no time.
         return b"\\" not in data and not self._halves.half
 
@@ -147,7 +148,7 @@ class Splitter:
         return Event(b"%bdata: %b\n\n" % (head, data.replace(b"\n", b" ")), event.name, data)
 
     def _check(self, block: bytes) -> None:
-        """One event is read in one go, in which nobody else is served."""
+        """One event is parsed in one go, during which nobody else is served."""
         if len(block) <= SHORT_BYTES_MAX:
             return
         lines = block.count(b"\n") + block.count(b"\r")
@@ -156,7 +157,7 @@ class Splitter:
         check_values_of(block, self._values_max)
 
     def close(self) -> list[Event]:
-        """What is left, closed as if a blank line had come; the caller judges if it is whole."""
+        """What is left, closed as if a blank line had come; the caller judges it."""
         block = self.rest.rstrip(b"\r\n")
         self.rest = b""
         self._check(block)
@@ -164,12 +165,12 @@ class Splitter:
 
 
 class OwnSplitter(Splitter):
-    """Of whole events that were written here: they may repeat all that a request says."""
+    """For complete events written here: they may repeat everything that a request says."""
 
     __slots__ = ()
 
     def _check(self, block: bytes) -> None:
-        """What came from an upstream in them was bounded when it came."""
+        """What an upstream contributed to them was bounded when it came."""
 
 
 def _event(block: bytes, ending: bytes) -> Event:
@@ -220,9 +221,9 @@ def comment(text: str) -> bytes:
 
 
 def last_read(splitter: Splitter, read: Callable[[list[Event]], list[Read]]) -> list[Read]:
-    """What a stream that is over has left: an event without its blank line counts if it is whole.
+    """The rest of a stream that is over: an event without its blank line counts if complete.
 
-    A cut one does not: whoever misses it says that the stream was broken.
+    A cut one does not: whoever misses it reports that the stream broke.
     """
     found: list[Read] = []
     with suppress(UpstreamMalformed):

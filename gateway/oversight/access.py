@@ -18,7 +18,7 @@ EVERYWHERE = "*"
 
 
 class Permission(StrEnum):
-    """What a handler may ask for; one that names none of these is not served."""
+    """What a handler may require; a handler that requires none of these is not served."""
 
     OVERVIEW_READ = "overview:read"
     TRAFFIC_READ = "traffic:read"
@@ -98,25 +98,25 @@ STEP_UP = frozenset(
     | {_P.KEYS_ISSUE, _P.SECRETS_SET, _P.PEOPLE_MANAGE, _P.REVIEWS_SIGN, _P.PRICES_APPROVE}
     | {_P.KEYS_APPROVE, _P.WORKERS_RETIRE, _P.WORKERS_APPROVE_RETIREMENT}
 )
-"""What is done only by somebody who proved a moment ago who they are."""
+"""Needs somebody who proved a moment ago who they are."""
 
 
 APPROVING = frozenset(
     {_P.POLICIES_APPROVE, _P.KEYS_APPROVE, _P.PRICES_APPROVE, _P.CONTENT_APPROVE_REVEAL}
     | {_P.CONTENT_APPROVE_ERASURE, _P.WORKERS_APPROVE_RETIREMENT}
 )
-"""What is only ever the second person's part; nothing of the admin token's is a second person."""
+"""Reserved for the second person; nobody who acts through the admin token is one."""
 
 
 PROVIDER = "oidc-provider"
-"""The OpenID provider itself, where it ends somebody's session."""
+"""The OpenID provider itself, when it ends somebody's session."""
 NAMES_OF_PARTS = frozenset(
     {TOKENS_NAME, PROVIDER} | {"drift", "gateway", "guard", "invitation", "schedule", "setup-link"}
 )
-"""What deeds of nobody's are recorded under. A person of such a name would act as that part: under
-the first one with all that the token may do."""
+"""Names under which deeds of no person are recorded. A person of such a name would act as that
+part: under the first one with everything that the token may do."""
 PROVIDED = "oidc-"
-"""Before the names of people whom an OpenID provider vouches for."""
+"""Prefix for the names of people whom an OpenID provider vouches for."""
 
 
 class Grant(Struct, frozen=True, order=True):
@@ -142,12 +142,12 @@ class Person(Struct, frozen=True):
     grants: frozenset[Grant] = frozenset()
     is_disabled: bool = False
     of_token: bool = False
-    """The admin token itself, or somebody who came in by a link that it made."""
+    """The admin token itself, or somebody who signed in by a link that it made."""
     by_group: frozenset[ByGroup] = frozenset()
-    """Which of the grants come from a group; the others were given by hand."""
+    """The grants that come from a group; the others were given by hand."""
 
     def group_of(self, grant: Grant) -> str:
-        """The group that a grant comes from; empty for one by hand."""
+        """The group that a grant comes from; empty if it was given by hand."""
         where = (grant.role, grant.organisation)
         return next(
             (each.group for each in self.by_group if (each.role, each.organisation) == where), ""
@@ -167,7 +167,7 @@ def allows(person: Person, permission: Permission, organisation: str | None = No
     """Whether a person may do this in an organisation; without one, everywhere.
 
     Without an organisation only a grant that holds everywhere counts: what concerns all of them is
-    nothing for somebody who belongs to one.
+    not for somebody who belongs to one.
     """
     if person.is_disabled or (person.of_token and permission in APPROVING):
         return False
@@ -179,7 +179,7 @@ def allows(person: Person, permission: Permission, organisation: str | None = No
 
 
 def organisations_of(person: Person, permission: Permission) -> frozenset[str] | None:
-    """In which organisations a person may do this; None is everywhere, an empty set nowhere."""
+    """Organisations in which a person may do this; None is everywhere, an empty set nowhere."""
     if allows(person, permission):
         return None
     held = {grant.organisation for grant in person.grants}
@@ -187,7 +187,7 @@ def organisations_of(person: Person, permission: Permission) -> frozenset[str] |
 
 
 def may_grant(grantor: Person, grant: Grant) -> bool:
-    """Whether a grantor may give this: only what they may do themselves, where they may."""
+    """Whether a grantor may give this: only what they may do themselves, and only where."""
     where = None if grant.organisation == EVERYWHERE else grant.organisation
     if not allows(grantor, Permission.PEOPLE_MANAGE, where):
         return False

@@ -22,7 +22,7 @@ from gateway.types import AuditRecord, Receipt
 
 
 OPERATORS = "-operators"
-"""The log of what operators did: of its own, whichever organisation a deed is about."""
+"""The log of operators' deeds: one of its own, whichever organisation a deed is about."""
 
 
 class Deeds:
@@ -86,7 +86,7 @@ class Deeds:
         after: object = None,
         **detail: str,
     ) -> AsyncIterator[None]:
-        """Around a deed: recorded before it begins, and again when it did not succeed."""
+        """Wraps a deed: recorded before it begins, and again if it did not succeed."""
         done = await self.record(actor, action, organisation, before=before, after=after, **detail)
         try:
             yield
@@ -109,10 +109,10 @@ class _Done(Struct, frozen=True):
 
 
 class LateDeeds:
-    """Deeds that wait for no log: done first, and on record as soon as that can be written.
+    """Deeds that wait for no log: done first, and recorded as soon as that is possible.
 
-    For what must not be kept back, such as an alarm, or the end of what does harm. They are kept in
-    memory until then: whoever notes one leaves a trace of it in the database, too.
+    They are for what must not be delayed, such as an alarm, or the end of something harmful. They
+    are kept in memory until then, so their authors also leave a trace in the database.
     """
 
     def __init__(self, deeds: Deeds, clock: Clock) -> None:
@@ -121,12 +121,12 @@ class LateDeeds:
         self._unrecorded: deque[_Done] = deque()
 
     def note(self, actor: str, action: str, organisation: str, after: Mapping[str, object]) -> None:
-        """It was done now; the arguments are those of `Deeds.record`."""
+        """Note that it was done now; the arguments are those of `Deeds.record`."""
         done = _Done(actor, action, organisation, after, self._clock.utc_us())
         self._unrecorded.append(done)
 
     async def record(self) -> None:
-        """Write what is not on record; what comes a second late says when it was done.
+        """Write what is not recorded yet; a record that comes a second late says when it was done.
 
         Raises:
             AuditUnavailable: the rest waits for the next call.

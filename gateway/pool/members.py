@@ -12,52 +12,52 @@ class PoolRules(Struct, frozen=True):
 
     bytes_per_token: float = 4.0
     prefill_tokens_per_s: float = 8_000.0
-    """Assumed until a member was measured."""
+    """Assumed until a member has been measured."""
     learnt_from_tokens: float = 512.0
-    """A shorter prompt is read in less time than all else takes until its first token."""
+    """A shorter prompt takes less time to read than everything else before its first token."""
     decode_weight: float = 0.25
-    """How much a token that is being generated elsewhere delays a new prompt."""
+    """How much a token that is being generated for others delays a new prompt."""
     decode_work: float = 7.0
     """How many prompt tokens' worth of device time a generated token takes.
 
     A step of an 8 B model with 32 sequences takes 4.6 ms on one H200, a prompt token 0.02 ms.
     """
     home_credit: float = 0.3
-    """Share of a prompt that a prefix's own member is believed to hold when it is not known."""
+    """Share of a prompt that a prefix's home member is believed to hold if nothing is known."""
     bound: float = 1.25
-    """A member gets no more while it has this many times the mean of calls under way."""
+    """A member gets no more calls while it has this many times the mean under way."""
     slack_calls: float = 4.0
-    """Beyond the bound: with a handful of calls under way the mean says little."""
+    """Allowed beyond the bound: with a handful of calls under way the mean says little."""
     work_kept_s: float = 120.0
-    """How long work counts that a member was given."""
+    """How long work that a member was given counts."""
     excess_cost: float = 0.1
     """What a token of work beyond the members' mean counts as, in tokens to wait for.
 
-    Being busier than the others outweighs a short common beginning, not a long one.
+    Being busier than the others outweighs a short common prefix, but not a long one.
     """
     displacement: float = 3.0
-    """What a token that has to be read counts beyond itself.
+    """Extra cost of a token that has to be read.
 
-    It takes the place of one that was cached, which may be read again later.
+    It takes the place of a cached one, which may have to be read again later.
     """
     shard_share: float = 0.5
-    """Of the members, at least two: those a tenant may use while they are well."""
+    """Share of the members, at least two, that a tenant may use while they are healthy."""
     slow_start_s: float = 30.0
     slow_after_s: float = 120.0
     slow_ratio: float = 1.2
-    """Slower than its peers by this much for that long: its weight falls with its speed."""
+    """A member slower than its peers by this much for that long gets a weight by its speed."""
     quarantine_s: float = 600.0
     long_prompt_tokens: int = 16_384
-    """From here on a prompt belongs to the members for long contexts, where there are some."""
+    """Prompts from this length on go to the members for long contexts, if there are any."""
     ewma: float = 0.2
     foreign_prompt_tokens: float = 1_000.0
     foreign_output_tokens: float = 256.0
-    """What is assumed of requests that others sent to a member."""
+    """Assumed for requests that others sent to a member."""
     figures_every_s: float = 2.0
 
 
 class Load:
-    """What one call puts on a member while it lasts."""
+    """The load that one call puts on a member while it lasts."""
 
     __slots__ = (
         "ahead_tokens",
@@ -82,7 +82,7 @@ class Load:
         self.output_tokens = output_tokens
         self.started_s = started_s
         self.ahead_tokens = 0.0
-        """To be worked off before its first token, itself included, as the member stood then."""
+        """Tokens to work off before its first token, its own included, as of when it was chosen."""
 
 
 class Member:
@@ -102,9 +102,9 @@ class Member:
         self.is_draining = False
         self.up_since_s = float("-inf")
         self.work_tokens = 0.0
-        """Given to it lately, decayed: what it was asked to read, and to write by its weight."""
+        """Recent work, decayed: what it was asked to read, and to write by its weight."""
         self.foreign_tokens = 0.0
-        """What others than this worker gave it, as it said itself a moment ago."""
+        """Work from others than this worker, by the member's own recent figures."""
         self.cache_use = 0.0
         self.weight = 1.0
         self.slow_since_s: float | None = None
@@ -126,9 +126,9 @@ class Member:
         self._weigh()
 
     def answered(self, load: Load, now_s: float) -> None:
-        """Its first token came: the prompt is read, and says how fast the member reads.
+        """The first token came: the prompt has been read, which shows how fast the member reads.
 
-        What was mostly cached says nothing of that: it took as long as a connection and a step do.
+        A mostly cached prompt does not show that: it took as long as a connection and a step do.
         """
         was_read = load.prefill_tokens >= max(self.rules.learnt_from_tokens, load.prompt_tokens / 2)
         self.prefill_tokens = max(self.prefill_tokens - load.prefill_tokens, 0.0)
@@ -153,7 +153,7 @@ class Member:
         self.backlog_tokens = own + self.foreign_tokens
 
     def heard(self, waiting: float, running: float, cache_use: float) -> None:
-        """Its own figures: whatever is more than what we sent there is from somebody else."""
+        """The member's own figures: whatever exceeds what we sent there is from others."""
         foreign = max(waiting + running - self.calls, 0.0)
         queued = min(foreign, waiting)
         rules = self.rules

@@ -37,14 +37,14 @@ from gateway.types import ChatRequest, DialectName, Target
 
 
 OUTPUT_TOKENS_ASSUMED = 256.0
-"""What an answer is expected to have, for estimating load; never for prices."""
+"""Expected length of an answer, for estimating load; never for prices."""
 RECENT_FAILURE_S = 2.0
 BAD_GATEWAY_MIN = 500
 UNAVAILABLE = 503
 DENIED = DENIED_STATUSES | {402}
-"""A member does not know our credential, or wants to be paid: its own affair, and nobody else's."""
+"""A member does not accept our credential, or wants to be paid: this concerns it alone."""
 DENIED_S = 30.0
-"""How long it then gets only what no other member can take; somebody has to mend that."""
+"""How long it then gets only what no other member can take; a person has to fix that."""
 DENIES = "it refused the credential that it was given"
 DIFFERS = "it serves other weights than most members under the same name"
 
@@ -53,12 +53,12 @@ class Replica(ModelHost, Publisher, Greedy, Protocol):
     """A member's adapter."""
 
     async def figures(self) -> Figures | None:
-        """How much it has to do, by its own account; None where it gives none."""
+        """The member's own account of its load; None if it gives none."""
         ...
 
 
 class PoolProvider:
-    """Fulfils `gateway.ports.ModelHost` with several of them."""
+    """Implements `gateway.ports.ModelHost` with several members."""
 
     counts_tokens = False
 
@@ -69,7 +69,7 @@ class PoolProvider:
         monotonic_s: Callable[[], float],
         rules: PoolRules | None = None,
     ) -> None:
-        """Raises ConfigurationInvalid unless all members are of one jurisdiction and dialect."""
+        """Raises ConfigurationInvalid unless all members have one jurisdiction and one dialect."""
         if not members:
             raise ConfigurationInvalid(f"providers.{name}", "members", "a pool has members")
         places = {(each.jurisdiction, each.dialect) for each in members.values()}
@@ -86,7 +86,7 @@ class PoolProvider:
         self._failed_s: dict[str, float] = {}
         self._denied_s: dict[str, float] = {}
         self.passed_over: Counter[tuple[str, int]] = Counter()
-        """By member and its status: calls that another one was asked for instead."""
+        """Calls that went to another member instead, by member and its status."""
         self._log = logger()
         self._served: dict[str, Sequence[ServedModel]] = {}
         self._down: dict[str, str] = {}
@@ -96,12 +96,12 @@ class PoolProvider:
         self._figures_s = float("-inf")
 
     def speaks(self, request: ChatRequest, target: Target) -> DialectName:
-        """What its members speak: they are all of one kind of upstream."""
+        """The dialect of its members, which are all of one kind."""
         return next(iter(self._hosts.values())).speaks(request, target)
 
     @property
     def unavailable_reason(self) -> str:
-        """Empty while one member can be called."""
+        """Empty while at least one member can be called."""
         reasons = [each.unavailable_reason for each in self._hosts.values()]
         return "" if not all(reasons) else reasons[0]
 
@@ -152,7 +152,7 @@ class PoolProvider:
             call = structs.replace(call, deadline_s=left_s)
 
     def _denying(self, now_s: float) -> frozenset[str]:
-        """Members that refused our credential lately."""
+        """Members that recently refused our credential."""
         return frozenset(name for name, at_s in self._denied_s.items() if now_s - at_s < DENIED_S)
 
     def _note_denied(self, name: str, status: int) -> None:
@@ -199,7 +199,7 @@ class PoolProvider:
             self._failed_s[member.name] = now_s
 
     async def probe(self) -> str:
-        """Ask every member; empty while one of them can answer. Also weighs slow members anew."""
+        """Probe every member and weigh slow ones anew; empty while one of them can answer."""
         self.following.start()
         names = list(self._hosts)
         asked = await asyncio.gather(*(self._probe(name) for name in names))
@@ -232,7 +232,7 @@ class PoolProvider:
         return tuple(longest.values())
 
     def siblings(self) -> list[Sibling]:
-        """Its members that can be asked now, each with every model it serves."""
+        """The members that can be asked now, each with every model it serves."""
         return [
             sibling(self.name, member.name, model, self._hosts[member.name])
             for member in self.router.members
@@ -241,9 +241,9 @@ class PoolProvider:
         ]
 
     def keep_drained(self, members: Collection[str]) -> None:
-        """Send nothing new to these; what is under way there ends by itself.
+        """Send nothing new to these members; calls under way there end by themselves.
 
-        One that is drained no longer begins slowly: its engine may have been started anew.
+        A member that is no longer drained begins slowly: its engine may have been restarted.
         """
         now_s = self.now_s()
         for each in self.router.members:
@@ -256,7 +256,7 @@ class PoolProvider:
             each.is_draining = is_draining
 
     def renewed(self, member: str, host: Replica) -> None:
-        """Call a member through another adapter: its credential changed."""
+        """Call a member through a new adapter: its credential changed."""
         if member in self._hosts:
             self._hosts[member] = host
             self._denied_s.pop(member, None)
@@ -264,11 +264,11 @@ class PoolProvider:
 
     @property
     def draining(self) -> Mapping[str, int]:
-        """The drained members, each with its calls that are still under way."""
+        """The drained members, each with the number of its calls still under way."""
         return {each.name: each.calls for each in self.router.members if each.is_draining}
 
     def seen(self) -> list[MemberReport]:
-        """Its members as people want to see them."""
+        """Reports of its members, for people to read."""
         now_s = self.now_s()
         denying = self._denying(now_s)
         return [
@@ -303,7 +303,7 @@ class PoolProvider:
         return ""
 
     async def _look_at_figures(self) -> None:
-        """What members say of their queues, every few seconds; silence says nothing."""
+        """Read members' queue figures every few seconds; no answer means nothing."""
         now_s = self.now_s()
         if now_s - self._figures_s < self.rules.figures_every_s:
             return

@@ -28,7 +28,7 @@ CALLS_MAX: Mapping[str, float] = dict(zip(SERVICE_TIERS, (1.0, 0.9, 0.5), strict
 
 
 class Router:
-    """The members of one pool and what they hold."""
+    """The members of one pool and what their caches hold."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Router:
     ) -> Load:
         """The member that gets a prompt; its load counts from now on, and `end` gives it back.
 
-        `avoid` get it in no case, `rather_not` only where nobody else can.
+        Members in `avoid` never get it, those in `rather_not` only if nobody else can.
 
         Raises:
             PoolBusy: no member is up, or the pool is full for this tier.
@@ -114,7 +114,7 @@ class Router:
         return best, best_left
 
     def sort_by_window(self, windows: Mapping[str, int], shortest: int) -> None:
-        """Members whose window is longer than the shortest are for the prompts that need it."""
+        """Reserve members with a window longer than the shortest for the prompts that need it."""
         for member in self.members:
             if window := windows.get(member.name, 0):
                 member.long_context = window > shortest
@@ -123,7 +123,7 @@ class Router:
             self._long_from_tokens = min(self.rules.long_prompt_tokens, shortest)
 
     def lost(self, member: Member) -> None:
-        """A member cannot be reached: it gets nothing before it is seen again, with no cache."""
+        """A member cannot be reached: it gets nothing until seen again, with an empty cache."""
         member.down()
         self.prefixes.cleared(member.name)
 
@@ -150,7 +150,7 @@ class Router:
         return names
 
     def _places(self, prompt_tokens: float, tenant: str, avoid: frozenset[str]) -> list[int]:
-        """Members that may get it: the tenant's shard, or everybody when the shard is down."""
+        """Members that may get it: the tenant's shard, or all if the shard is down."""
         up = [
             place
             for place, member in enumerate(self.members)
@@ -164,14 +164,14 @@ class Router:
         return [place for place in up if place in shard] or up
 
     def _fitting(self, up: list[int], prompt_tokens: float) -> list[int]:
-        """Members for long contexts help out where no other is left, and not the other way."""
+        """Members for long contexts help out if no other is left, but not the reverse."""
         long = [place for place in up if self.members[place].long_context]
         if prompt_tokens >= self._long_from_tokens:
             return long
         return [place for place in up if not self.members[place].long_context] or long
 
     def _shard(self, tenant: str) -> frozenset[int]:
-        """A tenant's own choice of members, by rendezvous: few tenants share all of theirs."""
+        """A tenant's own members, by rendezvous hashing: few tenants share all of theirs."""
         known = self._shards.get(tenant)
         if known is None:
             count = len(self.members)
@@ -183,7 +183,7 @@ class Router:
         return known
 
     def _forget_work(self, now_s: float) -> None:
-        """Let what was given lately fade; a few times a second is often enough."""
+        """Let recent work fade; a few times a second is often enough."""
         passed_s = now_s - self._decay_s + WORK_LOOK_S
         fade = exp(-passed_s / self.rules.work_kept_s)
         for member in self.members:
@@ -192,11 +192,11 @@ class Router:
         self._decay_s = now_s + WORK_LOOK_S
 
     def _home(self, first: int, places: Sequence[int]) -> int:
-        """Where a prefix belongs when nobody remembers it: of two by rendezvous, who had less work.
+        """The home of a prefix that nobody remembers: of two by rendezvous, the one with less work.
 
         Engines keep prefixes longer than we believe they do: asked at the same place again, an old
-        one is often still there, and all workers look for it at the same two. Who was given less
-        lately has dropped less of its cache, and loses least by a new one.
+        one is often still there, and all workers look for it at the same two. The one that was
+        given less lately has dropped less of its cache, and loses least by a new prefix.
         """
         salts, home, second, highest, next_highest = self._salts, -1, -1, -1, -1
         for place in places:
@@ -212,7 +212,7 @@ class Router:
         return home
 
     def _within_bound(self, places: list[int], now_s: float, tier: str) -> list[int]:
-        """Those with less than their share; a member that just came back has a smaller one."""
+        """Members with less than their share; one that just came back has a smaller share."""
         members = self.members
         rules = self.rules
         warm_since_s = now_s - rules.slow_start_s

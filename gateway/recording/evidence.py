@@ -32,7 +32,7 @@ from gateway.types import (
 
 
 UNKNOWN_ORGANISATION = "-"
-"""Where refusals of callers without a valid key are written down."""
+"""The log for refusals of callers without a valid key."""
 _NOBODY = Principal("", "", UNKNOWN_ORGANISATION, "", "", (), None, ())
 _NOT_INSPECTED = Inspection(
     data_class="",
@@ -47,7 +47,7 @@ _NOT_INSPECTED = Inspection(
 
 PPM = 1_000_000
 UNKNOWN_COST = "unknown"
-"""In the detail of an outcome that is recorded at nothing, though its upstream answered."""
+"""In the detail of an outcome that is recorded at no cost, although its upstream answered."""
 
 
 class Ending(Struct, frozen=True):
@@ -63,13 +63,13 @@ class Ending(Struct, frozen=True):
     dropped: tuple[str, ...] = ()
     cascade: Mapping[str, str] = {}
     repeats: Mapping[str, str] = {}
-    """Of an answer that was given before: when, and to which request."""
+    """For a repeated answer: when it was first given, and to which request."""
     stop_reason: str = ""
-    """Of an answer that was refused or cut."""
+    """For an answer that was refused or cut."""
     counted: str = ""
-    """Of a count of tokens: by whom."""
+    """For a count of tokens: who counted."""
     extra: tuple[Extra, ...] = ()
-    """Attempts beyond the first; counted, and not written down: the attempts themselves are."""
+    """Attempts beyond the first; only counted, because the attempts themselves are recorded."""
 
 
 def intent(
@@ -84,7 +84,7 @@ def intent(
 ) -> AuditRecord:
     """What is about to be done and why; durable before a byte goes upstream.
 
-    It is of the moment whose windows are charged, after it may have waited for money.
+    Its time is that of the budget windows that are charged, after it may have waited for money.
     """
     plan, utc_us = ruling.plan, reservation.admitted_us
     has_struck = decided_us // HOUR_US != utc_us // HOUR_US
@@ -129,7 +129,7 @@ def intent(
 
 
 def _seen(arrival: Arrival, inspection: Inspection) -> dict[str, str]:
-    """What is known when it is decided about one that was not read whole, and no fact of a rule."""
+    """What is known at the decision about a request not read in full, and is no fact of a rule."""
     return {**arrival.detail, "unread": unread(inspection.incomplete_reasons)}
 
 
@@ -179,7 +179,7 @@ def outcome(passage: Passage, ending: Ending, *, utc_us: int, duration_us: int) 
 
 
 def above_reserved(passage: Passage, ending: Ending) -> int:
-    """Micro-dollars by which a request cost more than was set aside for it; 0 where it did not."""
+    """Micro-dollars by which a request cost more than was reserved for it; 0 if it did not."""
     return max(ending.cost_microusd - passage.ruling.plan.worst_cost_microusd, 0)
 
 
@@ -202,7 +202,7 @@ def _detail(passage: Passage, target: Target | None, ending: Ending) -> dict[str
 
 
 class Loss(Struct, frozen=True):
-    """What is still known of a request that was let through and cannot be ended as it should."""
+    """What is still known of a request that was let through and cannot be ended normally."""
 
     intent: str
     """Leaf hash."""
@@ -211,10 +211,10 @@ class Loss(Struct, frozen=True):
     subject: str = ""
     cost_microusd: int = 0
     usage: Usage | None = None
-    """As its upstream counted it; None where the cost is what was set aside, or nothing."""
+    """As its upstream counted it; None if the cost is what was reserved, or nothing."""
 
     is_unknown: bool = False
-    """Whether it cost something, and nobody can tell what."""
+    """Whether it cost something, but nobody can say how much."""
 
     @property
     def detail(self) -> dict[str, str]:
@@ -226,7 +226,7 @@ class Loss(Struct, frozen=True):
 def lost(
     arrival: Arrival, principal: Principal, loss: Loss, error: GatewrightError, *, utc_us: int
 ) -> AuditRecord:
-    """The outcome of a request that was let through, of which too little is still known."""
+    """The outcome of a request that was let through and of which too little is known."""
     return AuditRecord(
         stage="outcome",
         request_id=arrival.request_id,
@@ -261,7 +261,7 @@ def refusal(
     utc_us: int,
     duration_us: int,
 ) -> AuditRecord:
-    """A request that was not let through: there is no intent, nothing was sent anywhere."""
+    """A request that was not let through: it has no intent, and nothing was sent anywhere."""
     asker, seen = principal or _NOBODY, inspection or _NOT_INSPECTED
     model, reason = request.model if request else "", error.message
     if holds_data(model, DataClass.S2):

@@ -15,13 +15,14 @@ from gateway.types import AuditRecord, Receipt
 
 STRANGERS_AT_ONCE_MAX = 1000
 STRANGERS_PER_SECOND_MAX = 5.0
-"""Of all that have no valid key. In a day of nothing else some 430,000 records of each worker."""
+"""For all callers without a valid key. A day of nothing else makes some 430,000 records per
+worker."""
 ALIKE_AT_ONCE_MAX = 200
 ALIKE_PER_SECOND_MAX = 0.2
-"""Of one key, with one error and one data class. There are some thirty such kinds, so that of all
-that one key can be refused for about as much is on record as of all strangers."""
+"""For one key, with one error and one data class. There are some thirty such kinds, so that all
+refusals of one key may fill about as much of the record as those of all strangers."""
 LEFT_OUT = "left_out"
-"""In a record: how many more like it there were before it that have none of their own."""
+"""In a record: how many earlier refusals like it have no record of their own."""
 
 Kind = tuple[str, str, str]
 
@@ -34,13 +35,13 @@ class Flood:
         self._flow = flow
         self._left_out = 0
         self._last: AuditRecord | None = None
-        """Of those that were left out."""
+        """The last of those that were left out."""
 
     async def note(self, record: AuditRecord) -> Receipt | None:
-        """None where it is only counted.
+        """Record a refusal; None if it is only counted.
 
         Raises:
-            AuditUnavailable: it is to be written down, and cannot be.
+            AuditUnavailable: it should be recorded, and cannot be.
         """
         if not self._flow.take():
             self._left_out += 1
@@ -49,13 +50,13 @@ class Flood:
         return await self._append(record)
 
     async def tell(self, *, is_end: bool) -> None:
-        """Write down how many were left out, when a record may be written again, or at the end.
+        """Record how many were left out, once a record may be written again, or at the end.
 
         Otherwise the count of a flood that is over would wait for the next refusal, and be lost at
-        a restart. The record is that of the last of them.
+        a restart. The record is that of the last refusal left out.
 
         Raises:
-            AuditUnavailable: it cannot be written; it is counted on.
+            AuditUnavailable: it cannot be written; counting goes on.
         """
         if self._last is not None and (is_end or self._flow.take()):
             record, self._last = self._last, None
@@ -64,7 +65,7 @@ class Flood:
 
     @property
     def is_over(self) -> bool:
-        """Whether it is as if there had been none."""
+        """Whether the state is as if there had been no flood."""
         return self._last is None and self._flow.is_full
 
     async def _append(self, record: AuditRecord) -> Receipt:
@@ -86,9 +87,9 @@ class Flood:
 
 
 class Floods:
-    """What is written down of refusals: those of strangers together, those of a key by kind.
+    """Records refusals: those of strangers together, those of a key by kind.
 
-    What a key is refused for often hides nothing else of it: another error, or the same about more
+    A frequent refusal of a key does not hide another one: another error, or the same one for more
     sensitive data, is of another kind.
     """
 
@@ -104,7 +105,7 @@ class Floods:
         return await self._flood_of(record).note(record)
 
     async def tell(self, *, is_end: bool = False) -> None:
-        """See `Flood.tell`; of all that were left out, whoever it was."""
+        """See `Flood.tell`, for everybody's refusals that were left out."""
         await self._strangers.tell(is_end=is_end)
         for kind, flood in list(self._alike.items()):
             await flood.tell(is_end=is_end)

@@ -25,7 +25,7 @@ _MODELS, _TIME = _FIELDS.index("models"), _FIELDS.index("decided_us")
 _TO_MODELS: Final = attrgetter(*_FIELDS[1:_MODELS])
 _TO_TIME: Final = attrgetter(*_FIELDS[_MODELS + 1 : _TIME])
 _REST: Final = attrgetter(*_FIELDS[_TIME + 1 :])
-"""What facts and a record say under the same name, around what only the record says."""
+"""Fields with the same name in facts and in a record, around those that only the record has."""
 
 
 def record_facts(
@@ -33,7 +33,7 @@ def record_facts(
 ) -> RecordedFacts:
     """What the other fields of a record do not say.
 
-    `decided_us` only where the record's own time is another.
+    `decided_us` is given only if it differs from the record's own time.
     """
     named = None if models is None else tuple(sorted(models))
     # In the order of its fields, since a name for each of them takes three times as long.
@@ -47,14 +47,14 @@ def hour_of(utc_us: int) -> int:
 
 
 class Recaller:
-    """Gives facts back; boards are looked up once and shared, as they were when deciding."""
+    """Restores facts; boards are looked up once and shared, as they were when deciding."""
 
     def __init__(self, board_of: Callable[[str], Board | None]) -> None:
         self._board_of = board_of
         self._boards: dict[tuple[str, tuple[str, ...] | None, Purpose, str], Board | None] = {}
 
     def facts(self, record: AuditRecord) -> Facts | None:
-        """What policy looked at; None when the record holds too little or its board is unknown."""
+        """What policy looked at; None if the record holds too little or its board is unknown."""
         kept = record.facts
         if kept is None:
             return None

@@ -22,20 +22,20 @@ from gateway.secrets.secret import Secret
 KEY_BYTES = 32
 FINGERPRINT_LENGTH = 8
 _DIFFERENT_MIN = 12
-"""So many different bytes 32 random ones have, all but certainly; zeros and examples do not."""
+"""32 random bytes almost certainly have so many different values; zeros and examples do not."""
 _NONCE_BYTES = 12
 _VERSION = b"\x01"
 
 
 class UnwrapFailed(ValueError):
-    """What was unwrapped is not whole, belongs elsewhere, or was wrapped by another key."""
+    """The bytes are damaged, belong elsewhere, or were wrapped by another key."""
 
 
 class MasterKey:
     """An AES-256-GCM key-encryption key; it never leaves this object.
 
-    Beside it may stand others, that it took the place of or that will take its place: they open
-    what they sealed, and seal nothing.
+    It may have others beside it, which it replaced or which will replace it: they open what they
+    sealed, and seal nothing.
     """
 
     __slots__ = ("_cipher", "_deriving_key", "_marking_key", "key_id", "others")
@@ -56,11 +56,11 @@ class MasterKey:
 
     @property
     def key_ids(self) -> frozenset[str]:
-        """Ids of all keys that open something here: its own and those of the others."""
+        """Ids of all keys that can open something here: its own and those of the others."""
         return frozenset({self.key_id, *(other.key_id for other in self.others)})
 
     def fingerprint(self, value: Secret[str]) -> str:
-        """Tells two secrets apart for people; without this key it says nothing about either."""
+        """Lets people tell two secrets apart; without this key it says nothing about either."""
         text = value.reveal().encode()
         return hmac.new(self._marking_key, text, hashlib.sha256).hexdigest()[:FINGERPRINT_LENGTH]
 
@@ -93,7 +93,7 @@ class MasterKey:
         raise UnwrapFailed("the wrapped key was changed, moved, or wrapped by another master key")
 
     def opened_by(self, wrapped: bytes, aad: bytes) -> str:
-        """The id of the key that wrapped these bytes for this `aad`; empty for none of these."""
+        """The id of the key that wrapped these bytes for this `aad`; empty if none of these."""
         for other in self.others:
             if found := other.opened_by(wrapped, aad):
                 return found
@@ -105,10 +105,10 @@ class MasterKey:
 
 
 def key_bytes(text: str, source: str, key: str) -> bytes:
-    """32 bytes from base64, none of them guessable; `source` is the file or variable it is from.
+    """32 bytes from base64, not guessable; `source` is the file or variable it is from.
 
     Raises:
-        ConfigurationInvalid: it is none, or one that stands in examples.
+        ConfigurationInvalid: it is no such key, or one that is used in examples.
     """
     text = text.strip().replace("-", "+").replace("_", "/")
     try:
@@ -124,7 +124,7 @@ def key_bytes(text: str, source: str, key: str) -> bytes:
 
 
 def create_key_file(path: Path) -> None:
-    """Write a fresh key to a new file with mode 0600: whole or not at all, never over another.
+    """Write a new key to a new file with mode 0600: completely or not at all, never over another.
 
     Raises:
         ConfigurationInvalid: the file exists or cannot be written, or the path names none.
@@ -157,7 +157,7 @@ def _write_durably(path: Path, data: bytes) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Wait until the names in a folder cannot be lost; raises OSError."""
+    """Wait until the names in a folder are durable; raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -17,12 +17,12 @@ from gateway.secrets.sources import SecretSource
 
 
 ANSWER_S: Final = 10.0
-"""How long the other places wait for one: a store that lets each of its secrets time out, or sends
-a byte now and then, would hold back what everybody else's places have to say."""
+"""How long the other sources wait for one: a store that lets each of its secrets time out, or sends
+a byte now and then, would hold back what all other sources have to say."""
 
 
 class SecretUnavailableError(Exception):
-    """A place of secrets did not answer; `reason` names no secret and no address."""
+    """A source of secrets did not answer; `reason` names no secret and no address."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -30,19 +30,19 @@ class SecretUnavailableError(Exception):
 
 
 class SecretPlace(Protocol):
-    """Where one secret is, asked anew each time."""
+    """The source of one secret, read anew each time."""
 
     async def read(self) -> Secret[str]:
-        """The secret now.
+        """The current secret.
 
         Raises:
-            SecretUnavailableError: the place does not answer, or has no such secret.
+            SecretUnavailableError: the source does not answer, or has no such secret.
         """
         ...
 
 
 class LocalPlace:
-    """A file or a variable as a place."""
+    """A file or an environment variable as a source."""
 
     def __init__(self, source: SecretSource) -> None:
         self._source = source
@@ -63,7 +63,7 @@ class _Kept:
 
 
 class SecretKeeper:
-    """Watches the places of named secrets; `changed` hears of new values, and of None when lost."""
+    """Watches the sources of named secrets; `changed` gets new values, and None for a lost one."""
 
     def __init__(
         self,
@@ -76,10 +76,10 @@ class SecretKeeper:
         known: Mapping[str, Secret[str]] | None = None,
         answer_s: float = ANSWER_S,
     ) -> None:
-        """`known` are values that are in use already; `failed` gets a name and a reason, once.
+        """`known` are values already in use; `failed` gets a name and a reason, once.
 
-        `changed` may raise SecretUnavailableError for a value that nothing can be done with: its
-        place then counts as away, and the value before is not trusted for ever.
+        `changed` may raise SecretUnavailableError for a value that cannot be used: its source then
+        counts as away, and the previous value is not trusted for ever.
         """
         self._places = places
         self._clock = clock
@@ -93,17 +93,17 @@ class SecretKeeper:
         self._asking: dict[str, asyncio.Task[None]] = {}
 
     def ages_s(self) -> dict[str, float]:
-        """Since each secret was last read; without those that were lost or never found."""
+        """Seconds since each secret was last read; without those that were lost or never found."""
         now_s = self._clock.monotonic_s()
         return {name: now_s - kept.read_s for name, kept in self._kept.items() if kept.value}
 
     async def refresh(self) -> None:
-        """Ask every place once, all at the same time: none waits for another that does not answer.
+        """Read every source once, all at the same time, so that none waits for a silent one.
 
-        One that has not answered within `answer_s` counts as away, and is asked again only when it
-        has; what it says late is taken when it comes. Nobody waits for it a second time. A place
-        that fails in a way of its own counts as away, and what it raised is raised when all others
-        have been looked at.
+        A source that has not answered within `answer_s` counts as away, and is asked again only
+        once it has; a late answer is used when it comes. Nobody waits for it a second time. A
+        source that fails in an unforeseen way counts as away too, and its error is raised after all
+        others have been looked at.
         """
         idle = [name for name in self._places if name not in self._asking]
         for name in idle:
@@ -124,7 +124,7 @@ class SecretKeeper:
             raise
 
     def _look(self, name: str) -> None:
-        """What became of asking a place; raises what that raised unforeseen."""
+        """Handle the result of a source; raises what it raised unforeseen."""
         if not self._asking[name].done():
             self._miss(name, "its place takes too long to answer")
             return

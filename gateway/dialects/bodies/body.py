@@ -15,7 +15,7 @@ _LINE_ENDS: Final = (
     *(("\x85".encode(), b"\\u0085"), ("\u2028".encode(), b"\\u2028")),
     ("\u2029".encode(), b"\\u2029"),
 )
-"""What ends a line to one reader or another, and what is written instead."""
+"""Characters that end a line for some reader, and their replacements."""
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _KEYS: dict[str, bytes] = {
     key: f'"{key}":'.encode()
@@ -44,7 +44,7 @@ def split(raw: bytes) -> dict[str, msgspec.Raw]:
 
 
 def join(fields: Mapping[str, msgspec.Raw | bytes]) -> bytes:
-    """One JSON object of fields whose values are JSON already."""
+    """One JSON object made of fields whose values are JSON already."""
     known = _KEYS
     pieces: list[bytes | msgspec.Raw] = []
     separator = b"{"
@@ -68,10 +68,11 @@ def patch(raw: bytes, changes: Mapping[str, bytes | None]) -> bytes:
 
 
 def one_line(json: bytes) -> bytes:
-    """The same JSON, which no reader of a file of lines takes for several.
+    """The same JSON, on a single line for every reader of a file of lines.
 
-    A line end between its values is a blank. Those of Unicode stand in texts only, where an escape
-    says the same. Whoever split there would read lines that nobody wrote or judged as such.
+    A line end between its values becomes a blank. Unicode's line ends occur only in strings, where
+    an escape says the same. Otherwise a reader that splits there would read lines that nobody wrote
+    or judged as such.
     """
     for end, instead in _LINE_ENDS:
         if end in json:

@@ -31,14 +31,14 @@ ModelName = Annotated[
 ]
 PositiveInt = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Count = Annotated[int, Meta(ge=0, le=10**9)]
-"""Tokens that an upstream says it counted. No answer has so many: what a larger figure would cost
-fits into no column of a budget. What a request can have is in `admission.plausible_counts`."""
+"""Tokens that an upstream says it counted. No answer has more: the cost of a larger figure would
+fit into no column of a budget. What a request can have is in `admission.plausible_counts`."""
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 
 Wire = TypeVar("Wire")
 
 _BYTE_ORDER_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
-"""Shells and editors of Windows write them, and nobody sees them."""
+"""Shells and editors on Windows write them, and nobody sees them."""
 _CONTAINERS = frozenset({dict, list})
 _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _PLACE = re.compile(r" - at `\$\.?([^`]*)`\Z")
@@ -93,8 +93,8 @@ def decode_object(raw: bytes) -> dict[str, object]:
 def _canonical(raw: bytes) -> dict[str, object] | None:
     """The tree of a body that is exactly what an encoder would write for that tree, else None.
 
-    No encoder writes a key twice, `NaN` or half a pair, so equality proves the meaning at a fifth
-    of the cost of looking for each of them. The official SDKs' bodies are of this kind.
+    No encoder writes a key twice, `NaN` or half a surrogate pair, so equality proves the meaning at
+    a fifth of the cost of looking for each of them. The official SDKs' bodies are of this kind.
     """
     try:
         tree = _FAST_DECODER.decode(raw)
@@ -133,14 +133,14 @@ def _broken(what: str, at: str, place: str) -> RequestInvalid:
 
 
 def _flawed(place: str, reason: str) -> RequestInvalid:
-    """A place that was not found is not told."""
+    """A refusal; it names no place if none was found."""
     return invalid(place, reason) if place else RequestInvalid(f"{reason}.")
 
 
 def _opens_more(raw: bytes, most: int) -> bool:
-    """Whether it has more brackets than that, in texts or outside.
+    """Whether it has more brackets than that, in strings or outside.
 
-    Looking for the next one skips a long text as a whole; counting looks at each byte.
+    Searching for the next one skips a long string at once; counting looks at each byte.
     """
     for bracket in (b"{", b"["):
         at = raw.find(bracket)
@@ -169,7 +169,7 @@ def _check_depth(tree: object) -> None:
 
 
 def _check_surrogates(tree: dict[str, object]) -> None:
-    """Half of a surrogate pair is no character; it could not be sent on in UTF-8."""
+    """Half a surrogate pair is no character; it could not be sent on in UTF-8."""
     try:
         json.dumps(tree, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -192,7 +192,7 @@ def checked(tree: Mapping[str, object], wire: type[Wire]) -> Wire:
 
 
 def _explain(text: str) -> tuple[str, str]:
-    """A message of msgspec in two: the reason without values, the path as `messages[0].role`."""
+    """Splits a message of msgspec: the reason without values, the path as `messages[0].role`."""
     found = _PLACE.search(text)
     place = found.group(1).replace("[...]", ".*") if found is not None else ""
     reason = text[: found.start()] if found is not None else text
@@ -207,5 +207,5 @@ def _explain(text: str) -> tuple[str, str]:
 
 
 def invalid(place: str, reason: str) -> RequestInvalid:
-    """To raise: refuses a field by its path, in the same words as `checked`."""
+    """An error to raise: refuses a field by its path, in the same words as `checked`."""
     return RequestInvalid(f"{place}: {reason}.", parameter=place)

@@ -23,7 +23,7 @@ from gateway.providers.egress.unsent import unsent_bytes
 HEAD_BYTES_MAX = 64 * 1024
 TOO_LARGE = "the upstream's reply is too large"
 BUFFERED_BYTES_MAX = 256 * 1024
-"""Beyond this nothing is read from the upstream until the caller has taken what there is."""
+"""Beyond this nothing more is read from the upstream until the caller has taken what there is."""
 
 _INFORMATIONAL = range(100, 200)
 
@@ -67,28 +67,28 @@ class Connection(asyncio.Protocol):
     def _begin(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
         self._head_bytes = self._taken_bytes = self.body_bytes = 0
-        """What has arrived of the body."""
+        """Bytes of the body that have arrived."""
         self.body_bytes_max = sys.maxsize
         self._is_head_complete, self._is_sliced = False, True
         self.headers: dict[str, str] = {}
-        """The few that the egress looks at, names in lower case."""
+        """The few headers that the egress looks at, with names in lower case."""
         self.is_complete = False
-        """Whether the reply has arrived to its end."""
+        """Whether the reply has arrived completely."""
         self.may_be_kept = False
         self.is_stream = False
-        """Whether it is looked at piece by piece, and so not faster than may be."""
+        """Whether it is processed piece by piece, and so only at the permitted speed."""
         self._enough_bytes, self._hasty_bytes, self._turn_s = BUFFERED_BYTES_MAX, 0, 0.0
 
     # --- what the egress does ---------------------------------------------------------------------
 
     @property
     def is_open(self) -> bool:
-        """Whether it can still be used; nothing is unsent on one that rests."""
+        """Whether it can still be used; an idle one has nothing unsent."""
         return self._failure is None and not self._transport.is_closing()
 
     @property
     def is_usable(self) -> bool:
-        """Whether an exchange may begin; not behind a body that the upstream has not taken."""
+        """Whether an exchange may begin; not after a body that the upstream has not taken."""
         return self.is_open and not unsent_bytes(self._transport)
 
     def send(self, head: bytes, body: bytes) -> None:
@@ -100,8 +100,8 @@ class Connection(asyncio.Protocol):
     def expect_until(self, end_s: float, idle_s: float = math.inf) -> None:
         """How long the upstream has: until `end_s`, and `idle_s` while somebody waits for it.
 
-        A timer looks again only when the earliest end may have come. Ends mostly move on with
-        time, so a busy connection sets its timer about once a minute.
+        The timer checks again only when the earliest deadline may have passed. Deadlines mostly
+        move on with time, so a busy connection sets its timer about once a minute.
         """
         self._end_s, self._idle_s = end_s, idle_s
         now_s = self._waits_since_s = self._loop.time()
@@ -140,10 +140,10 @@ class Connection(asyncio.Protocol):
         return self.take()
 
     async def flow(self, take: Callable[[bytes], bool]) -> None:
-        """Hand over what arrives, as it arrives, until `take` has enough or nothing more comes.
+        """Pass on what arrives, as it arrives, until `take` has enough or nothing more comes.
 
         No task is woken for a piece: that costs as much as all that is done with it. The next
-        `read` says how it ended; what `take` raises comes out here.
+        `read` says how it ended; what `take` raises is raised here.
         """
         if self._pieces and take(self.take()):
             return
@@ -174,7 +174,7 @@ class Connection(asyncio.Protocol):
         return data
 
     def rest(self, end_s: float) -> None:
-        """The exchange is over and whole: be kept for another one, until `end_s` at most."""
+        """The exchange is over and complete: keep the connection until `end_s` at most."""
         self._is_in_use = False
         self.body_bytes_max = sys.maxsize
         if self._pieces or self._is_paused:
@@ -233,7 +233,7 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _go_on(self) -> None:
-        """Look at the next slice of what came at once, then wait for its next turn."""
+        """Process the next slice of what came at once, then wait for the next turn."""
         self._turn, is_body = None, self._is_head_complete and not self.is_stream
         length = HASTY_BYTES if is_body else SLICE_BYTES
         piece, self._ahead = self._ahead[:length], self._ahead[length:]
@@ -260,7 +260,7 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _let_go(self) -> bytes:
-        """No turn comes any more; what was not looked at."""
+        """No turn comes any more; returns what was not processed."""
         if self._turn is not None:
             self._turn.cancel()
             self._turn = None
@@ -359,7 +359,7 @@ class Connection(asyncio.Protocol):
             waiter.set_result(None)
 
     def _fail(self, failure: UpstreamFailed) -> None:
-        """The first failure holds; who reads gets it after what had arrived before."""
+        """The first failure counts; the reader gets it after what had arrived before."""
         self.may_be_kept = False
         if self._failure is None:
             self._failure = failure
