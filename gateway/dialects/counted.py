@@ -13,7 +13,7 @@ class _Counted(Struct):
 
 
 REPLY_BYTES_MAX = 256 * 1024
-"""It is read in one go; a count is a number and a few words."""
+"""Read in one go; a count is a number and a few words."""
 _REPLY = msgspec.json.Decoder(_Counted)
 
 
@@ -33,7 +33,7 @@ def read_count(raw: bytes) -> Completion:
 
 
 def count_of(tokens: int, raw: bytes = b"") -> Completion:
-    """An answer that is a count and nothing else; without `raw` no vendor has told it."""
+    """An answer that is only a count; without `raw` it does not come from a vendor."""
     return Completion(
         raw=raw,
         message_id="",

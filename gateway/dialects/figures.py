@@ -14,7 +14,7 @@ Wire = TypeVar("Wire", bound=Struct)
 
 
 def read_figures(said: object, wire: type[Wire]) -> tuple[Wire, bool]:
-    """The figures of a usage, and whether all of it could be read."""
+    """The counts of a usage, and whether all of them could be read."""
     try:
         return msgspec.convert({} if said is None else said, wire), True
     except msgspec.ValidationError:
@@ -22,10 +22,10 @@ def read_figures(said: object, wire: type[Wire]) -> tuple[Wire, bool]:
 
 
 def written_in_all(read: int, written: int, reasoning: int, total: object) -> int:
-    """Tokens that a model wrote, with what it thought.
+    """Tokens that a model wrote, including its thinking.
 
-    xAI, and some relays, bill what a model thought beside what it said, and only their total tells
-    so; with others it is a part of what was said, and their sum is another.
+    xAI, and some relays, bill thinking in addition to the answer, which shows only in their total;
+    with others thinking is part of the answer's count, and the total is a different one.
     """
     return written + reasoning if total == read + written + reasoning else written
 

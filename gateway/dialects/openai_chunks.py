@@ -20,7 +20,7 @@ from gateway.types import CUT_SHORT, Delta, StreamEvent, Usage
 
 
 VALUES_MAX = 5_000
-"""Of one chunk, its probabilities not counted: a thousand answers or calls go on in it."""
+"""For one chunk without its probabilities: a thousand answers or calls may go on in it."""
 
 Choice = TypeVar("Choice", bound=Piece)
 
@@ -46,7 +46,7 @@ class ChunkDecoder(ABC, Generic[Choice]):
     def __init__(
         self, decoder: msgspec.json.Decoder[Chunk[Choice]], foreign: str, answers: int
     ) -> None:
-        """`foreign` is what is said where something else comes than such a chunk."""
+        """`foreign` is the error message for anything that is not such a chunk."""
         self._answers = answers
         self._begun: set[int] = set()
         self._finished: set[int] = set()
@@ -59,15 +59,15 @@ class ChunkDecoder(ABC, Generic[Choice]):
         self._started = False
         self._ended = False
         self._given_up = ""
-        """With which reason an answer was given up; what was counted of it may still come."""
+        """The reason with which an answer was given up; its count may still come."""
         self.is_told = False
         self._is_repeatable = True
-        """Until an answer is refused, or ends for a reason that makes it none to give again."""
+        """False once an answer was refused, or ended for a reason why it must not be repeated."""
         self._message_id = ""
 
     @abstractmethod
     def _text_alone(self, choice: Choice) -> str | None:
-        """The text of a choice that says nothing else and does not end."""
+        """The text of a choice that contains nothing else and does not end."""
 
     @abstractmethod
     def _said(self, choice: Choice, deltas: list[Delta]) -> bool:
@@ -75,7 +75,7 @@ class ChunkDecoder(ABC, Generic[Choice]):
 
     @abstractmethod
     def _stopped(self, choice: Choice, reason: str) -> tuple[str, str | None]:
-        """Why the first answer ended, and at which stop string where that is told.
+        """Why the first answer ended, and at which stop string if that is reported.
 
         `reason` is the upstream's finish reason in the words of `types.Delta`.
         """
@@ -149,7 +149,7 @@ class ChunkDecoder(ABC, Generic[Choice]):
                 self._finished.add(choice.index)
 
     def _is_counted(self, choices: Sequence[Choice]) -> bool:
-        """Whether a usage is the last one: some servers tell one with every chunk."""
+        """Whether a usage is the last one: some servers send one with every chunk."""
         is_given_up = all(choice.finish_reason in GIVEN_UP for choice in choices)
         return is_given_up and (not choices or len(self._finished) >= self._answers)
 
@@ -221,13 +221,13 @@ class ChunkDecoder(ABC, Generic[Choice]):
 
 
 def _one_by_one(data: bytes) -> Iterator[bytes]:
-    """Of a chunk that goes on with several answers, each as an event of its own.
+    """Splits a chunk that continues several answers into one event for each.
 
-    Most upstreams send them so. Whoever holds an answer's words back, or changes them, would else
-    tell those of the others with them. What was counted comes with the last.
+    Most upstreams send them so. Otherwise code that holds back or changes one answer's words would
+    send those of the others with them. The usage comes with the last event.
 
     Raises:
-        UpstreamMalformed: what stands beside the choices would be told more often than is sane.
+        UpstreamMalformed: what stands beside the choices would be repeated unreasonably often.
     """
     fields = body.split(data)
     choices = msgspec.json.decode(fields["choices"], type=list[msgspec.Raw])
@@ -243,7 +243,7 @@ def _one_by_one(data: bytes) -> Iterator[bytes]:
 
 
 def _uncounted(data: bytes, choices: Sequence[object]) -> tuple[bytes, bytes]:
-    """A chunk, and its JSON, without a usage that cannot be read; nothing if it says no more.
+    """A chunk, and its JSON, without an unreadable usage; nothing if it contains no more.
 
     Its caller gets the estimate instead, at the end.
     """

@@ -33,9 +33,9 @@ from gateway.types import ChatRequest, Completion, DialectName, Target, Usage
 
 
 INPUTS_MAX = 2048
-"""What OpenAI takes; every compatible server takes fewer."""
+"""OpenAI's own limit; every compatible server accepts fewer."""
 FIGURES_MAX = 65_536
-"""Of one vector; those of today have up to eight thousand."""
+"""Limit on the numbers of one vector; today's have up to eight thousand."""
 
 Text = Annotated[str, Meta(min_length=1)]
 
@@ -55,7 +55,7 @@ class Vector(Struct):
 
 
 class RawVector(Struct):
-    """The same, its numbers not read: they are many, and passed on as they are."""
+    """The same without parsing its numbers: they are many, and passed on as they are."""
 
     embedding: msgspec.Raw
     index: int | None = None
@@ -153,7 +153,7 @@ class OpenAIEmbeddings(OpenAIEnvelope):
     def encode_reply(
         self, completion: Completion, source: DialectName, request: ChatRequest
     ) -> bytes:
-        """The upstream's bytes; vectors in base64 and usage are made where it did not.
+        """The upstream's bytes; base64 vectors and usage are added if the upstream sent none.
 
         Raises:
             UpstreamMalformed: there is not one vector for each text, so that nobody could tell
@@ -185,17 +185,17 @@ class OpenAIEmbeddings(OpenAIEnvelope):
         return ""
 
     def stream_decoder(self, answers: int = 1) -> StreamDecoder:
-        """Never asked for: no request of this dialect is a stream."""
+        """Never called: no request of this dialect is a stream."""
         return ChatStreamDecoder(answers)
 
     def stream_encoder(self, request: ChatRequest, source: DialectName) -> StreamEncoder:
-        """Never asked for: no request of this dialect is a stream."""
+        """Never called: no request of this dialect is a stream."""
         del source
         return ChatPassThrough(request)
 
 
 def _read(vector: RawVector) -> list[float] | str:
-    """Its numbers, or those in base64; raises UpstreamMalformed and DecodeError."""
+    """Its numbers, or its base64 text; raises UpstreamMalformed and DecodeError."""
     raw = bytes(vector.embedding)
     if len(raw) > _FIGURE_BYTES * FIGURES_MAX and raw.count(b",") >= FIGURES_MAX:
         raise UpstreamMalformed("The upstream made a vector of too many figures.")

@@ -26,8 +26,8 @@ _TOO_LONG = (
     "Input tokens exceed the configured limit: the input exceeds the context window, "
     "the model's maximum context length"
 )
-"""Each part of it is how some framework knows that it has to shorten the history; many look at
-nothing but the message."""
+"""By some part of it each framework recognises that it has to shorten the history; many look only
+at the message."""
 _TOO_LONG_WORDS = (
     "input tokens exceed the configured limit",
     "exceeds the context window",
@@ -71,7 +71,7 @@ def encode_error(error: GatewrightError, request_id: str) -> tuple[int, bytes]:
 
 
 def message_of(error: GatewrightError) -> str:
-    """What is said, in this vendor's words where clients go by words."""
+    """The message, in this vendor's words if clients go by them."""
     said = error.message.lower()
     if code_of(error) != ContextTooLong.code or any(words in said for words in _TOO_LONG_WORDS):
         return error.message
@@ -79,7 +79,7 @@ def message_of(error: GatewrightError) -> str:
 
 
 def code_of(error: GatewrightError) -> str:
-    """The upstream's own code where the caller can act on it, e.g. by compacting the history."""
+    """The upstream's own code if the caller can act on it, e.g. by compacting the history."""
     if isinstance(error, UpstreamRefused) and error.is_callers_fault and error.upstream_code:
         return error.upstream_code
     return error.code

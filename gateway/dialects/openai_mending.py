@@ -23,9 +23,9 @@ from gateway.ports import UpstreamBody
 _OPTIONS = "stream_options"
 _LIMITS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 _IDLE = frozenset({"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})
-"""What changes no answer: whose request it is, and where its prefix may lie."""
+"""Fields that change no answer: whose request it is, and where its prefix may be cached."""
 _USAGE = {"include_usage": True}
-"""What we ask of every stream."""
+"""What we ask for in every stream."""
 _FORBIDDEN = "extra_forbidden"
 _UNKNOWN_FIELD = frozenset({_FORBIDDEN, "unsupported_parameter"})
 """Codes by which servers say that they do not know a field: FastAPI's, and OpenAI's."""
@@ -33,7 +33,7 @@ _SHORT_ID = re.compile(r"[A-Za-z0-9]{9}")
 _ID_LENGTH = 9
 _SEAL = "extra_content"
 _UNSEALED = {"google": {"thought_signature": "skip_thought_signature_validator"}}
-"""Google's own word for a call that another model made."""
+"""Google's own marker for a call that another model made."""
 
 Fields = dict[str, msgspec.Raw | bytes]
 _LISTED = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
@@ -49,7 +49,7 @@ def mended(body: bytes, error: GatewrightError) -> UpstreamBody | None:
 
 
 def _without(fields: Fields, error: UpstreamRefused) -> bool:
-    """Leave out the field that the server does not know; whether there is another request now."""
+    """Leave out the field that the server does not know; whether that changes the request."""
     field = error.upstream_parameter.partition(".")[0]
     other = _LIMITS.get(field, "")
     if field not in fields or other in fields or not _is_unknown(fields, field, error):
@@ -61,10 +61,10 @@ def _without(fields: Fields, error: UpstreamRefused) -> bool:
 
 
 def _is_unknown(fields: Fields, field: str, error: UpstreamRefused) -> bool:
-    """Whether the server refuses a field, and not what one caller put into it.
+    """Whether the server refuses a field itself, and not what one caller put into it.
 
-    What is learnt of this request holds for everybody's: the options of a call that does not
-    stream, or one among them that nobody knows, would cost all others their usage.
+    What is learned here applies to everybody's requests: if a caller sends stream options without a
+    stream, or an unknown one among them, all others would lose their usage.
     """
     is_whole = field == error.upstream_parameter
     if field != _OPTIONS:
@@ -77,7 +77,7 @@ def _is_unknown(fields: Fields, field: str, error: UpstreamRefused) -> bool:
 
 
 def _with_short_ids(fields: Fields, _: UpstreamRefused) -> bool:
-    """Give calls and their results ids of nine letters and digits, the same for the same."""
+    """Give calls and their results ids of nine letters and digits; equal ids stay equal."""
     given = bytes(fields.get("messages", b"[]"))
     if b'"tool_call' not in given:
         return False
@@ -100,7 +100,7 @@ def _shorten_in(message: dict[str, msgspec.Raw]) -> bool:
 
 
 def _shorten(holder: dict[str, msgspec.Raw], name: str) -> bool:
-    """Whether there was an id to be shortened."""
+    """Shorten an id; whether there was one to shorten."""
     given = msgspec.json.decode(holder.get(name, b"null"))
     if not isinstance(given, str) or _SHORT_ID.fullmatch(given) is not None:
         return False
@@ -110,7 +110,7 @@ def _shorten(holder: dict[str, msgspec.Raw], name: str) -> bool:
 
 
 def _without_thoughts(fields: Fields, _: UpstreamRefused) -> bool:
-    """Leave out of a history what its models thought; whether they told it."""
+    """Remove models' thinking from a history; whether there was any."""
     given = bytes(fields.get("messages", b"[]"))
     if b'"reasoning_content' not in given:
         return False
@@ -126,7 +126,7 @@ def _without_thoughts(fields: Fields, _: UpstreamRefused) -> bool:
 def _in_calls(
     fields: Fields, _: UpstreamRefused, *, change: Callable[[list[dict[str, msgspec.Raw]]], bool]
 ) -> bool:
-    """Change the calls of each message of a history; whether any was."""
+    """Change the calls of each message of a history; whether any was changed."""
     given = bytes(fields.get("messages", b"[]"))
     if b'"tool_calls' not in given:
         return False
@@ -152,7 +152,7 @@ def _unseal(calls: list[dict[str, msgspec.Raw]]) -> bool:
 
 
 def _seal_first(calls: list[dict[str, msgspec.Raw]]) -> bool:
-    """Of calls that were made at once the first is sealed, and no other."""
+    """Of calls that were made at once only the first is sealed."""
     if not calls or any(_SEAL in call for call in calls):
         return False
     calls[0][_SEAL] = msgspec.Raw(msgspec.json.encode(_UNSEALED))

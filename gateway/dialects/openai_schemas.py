@@ -19,9 +19,9 @@ _LISTS = ("anyOf", "prefixItems")
 
 
 def is_enforceable(schema: Mapping[str, object]) -> bool:
-    """Whether every object in it needs all of its properties and takes no others.
+    """Whether every object in it requires all of its properties and allows no others.
 
-    OpenAI refuses `strict` with any other, and with the ways to put schemas together but `anyOf`.
+    OpenAI refuses `strict` with any other, and with every way to combine schemas except `anyOf`.
     """
     if not _REFUSED.isdisjoint(schema):
         return False

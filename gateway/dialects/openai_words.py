@@ -11,7 +11,7 @@ from gateway.types import Target
 
 
 CHOICES: Mapping[str, str] = {"auto": "auto", "any": "required", "none": "none"}
-"""Whether tools are called, where none is named."""
+"""Whether tools are called, if none is named."""
 
 OPENAI_SAMPLING = ("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty")
 
@@ -23,7 +23,7 @@ _SCHEMA_NAME = "structured_output"
 """OpenAI wants a name for every schema; other dialects give none."""
 
 _EFFORT_OF_BUDGET = ((4096, "low"), (16384, "medium"))
-"""Thinking budgets up to so many tokens, and the effort that they ask for; above: `high`."""
+"""Thinking budgets up to so many tokens, and the effort that they stand for; above: `high`."""
 
 
 def is_vendors(target: Target) -> bool:
@@ -35,7 +35,7 @@ def is_vendors(target: Target) -> bool:
 
 
 def effort_of(reasoning: Reasoning) -> str:
-    """How much to think; empty where the request does not say."""
+    """How much to think; empty if the request does not say."""
     if reasoning.disabled:
         return "none"
     effort, budget = reasoning.effort, reasoning.budget_tokens
@@ -45,9 +45,9 @@ def effort_of(reasoning: Reasoning) -> str:
 
 
 def effort_for(target: Target, reasoning: Reasoning, losses: Losses) -> str:
-    """The same in words that the model takes; one that cannot do without reasoning does little.
+    """The same in words that the model takes; a model that always reasons gets little effort.
 
-    Who leaves it to the model says nothing here, and the model sees to it as well.
+    A request that leaves it to the model says nothing here, and the model decides.
     """
     effort = effort_of(reasoning)
     if not cannot_rest(target, effort):
@@ -57,7 +57,7 @@ def effort_for(target: Target, reasoning: Reasoning, losses: Losses) -> str:
 
 
 def reasons_in(talk: Conversation, target: Target) -> bool:
-    """Whether the model reasons before it answers; unless told otherwise it may."""
+    """Whether the model reasons before it answers; it may, unless told otherwise."""
     return reasons_at(target, effort_of(talk.reasoning) if talk.reasoning is not None else "")
 
 
@@ -68,7 +68,7 @@ def add_sampling(
     losses: Losses,
     names: Iterable[str],
 ) -> None:
-    """Add what the model takes of the sampling that was asked for; report what it does not."""
+    """Add the requested sampling parameters that the model takes; report the others."""
     reasons = reasons_in(talk, target)
     for name in names:
         value: object = getattr(talk.sampling, name)
@@ -85,7 +85,8 @@ def strictness(
 ) -> bool | None:
     """Whether a schema is to be enforced word for word.
 
-    The vendor refuses that of many that others enforce; they are then only asked for, reported.
+    The vendor cannot enforce many schemas that others can; these are only asked for, which is
+    reported.
     """
     if asked.strict and at_vendor and not is_enforceable(asked.schema):
         losses.add(place)
@@ -94,7 +95,7 @@ def strictness(
 
 
 def named_schema(asked: ResponseFormat, strict: object) -> dict[str, object]:
-    """The schema that an answer is held to, with all that is said of it."""
+    """The schema that an answer is held to, with its name and description."""
     written: dict[str, object] = {"name": asked.name or _SCHEMA_NAME, "schema": asked.schema}
     if strict is not None:
         written["strict"] = strict
@@ -104,9 +105,9 @@ def named_schema(asked: ResponseFormat, strict: object) -> dict[str, object]:
 
 
 def kin_of(tree: Mapping[str, object], verbosity: object, place: str) -> tuple[Kin, ...]:
-    """What a request of either dialect asks that the other one has a word for; `None` is nothing.
+    """Fields of a request of either dialect that the other one knows as well; `None` is nothing.
 
-    `place` is where this one says how much is to be said.
+    `place` is this dialect's field for how much is to be said.
     """
     wanted = [(name, tree.get(name), name) for name in _ALIKE]
     wanted += [
@@ -123,7 +124,7 @@ def kin_of(tree: Mapping[str, object], verbosity: object, place: str) -> tuple[K
 def kept_kin(
     talk: Conversation, target: Target, losses: Losses, *, at_vendor: bool = True
 ) -> dict[str, object]:
-    """What of that a target of OpenAI's is told, by the names of chat completions."""
+    """Those of them that a target of OpenAI's gets, by their names in chat completions."""
     kept: dict[str, object] = {}
     for each in talk.kin:
         is_priced = each.name != "service_tier" or (
@@ -137,9 +138,9 @@ def kept_kin(
 
 
 def told_user(talk: Conversation, *, at_vendor: bool = True) -> dict[str, object]:
-    """An end user by the name that the caller used, if servers know it.
+    """An end user in the field that the caller used, if servers know it.
 
-    The user's own is one that names nobody where it is too long for this vendor.
+    A user's name too long for this vendor is replaced by one that identifies nobody.
     """
     if not talk.user:
         return {}

@@ -13,14 +13,14 @@ from gateway.dialects.sse import Splitter
 
 _IDLE = re.compile(rb'"obfuscation":"[A-Za-z0-9]*"|"sequence_number":(?:0|[1-9]\d{0,8})')
 _HOLE = b"\0"
-"""What stands for one of these: no JSON has it, and no words that are passed on have."""
+"""Placeholder for one of these: it is in no JSON, and in no words that are passed on."""
 READ_BYTES_MAX = 16 * 1024
 LESSONS_MAX = 16
-"""Where a stream's pieces are never alike, looking for what they share stops after so many."""
+"""If a stream's pieces are never alike, the search for what they share stops after so many."""
 
 
 class PlainPieces:
-    """Knows what stands around the words of a stream's pieces, once it has seen one."""
+    """Knows what surrounds the words of a stream's pieces, once it has seen one."""
 
     __slots__ = (
         *("_after", "_before", "_begin", "_end", "_holes", "_lessons_left", "_seam"),
@@ -31,9 +31,9 @@ class PlainPieces:
         self._splitter = splitter
         self._before = self._after = b""
         self._seam = ""
-        """What stands between the words of two pieces that come in one read."""
+        """The bytes between the words of two pieces that come in one read."""
         self._holes = 0
-        """How many idle things are in a piece; they are left out of `_before` and `_after`."""
+        """How many idle values are in a piece; they are left out of `_before` and `_after`."""
         self._begin = self._end = 0
         """Where in a piece its words are, counted from its beginning and from its end."""
         self._lessons_left = LESSONS_MAX
@@ -41,8 +41,8 @@ class PlainPieces:
     def learn(self, raw: bytes, text: str) -> None:
         """Look for the words of an event that says nothing but `text`.
 
-        Without a backslash each string of its JSON stands as it reads: where `text` stands in
-        quotes once, that is where it was read.
+        Without a backslash each string of its JSON is written as it reads: if `text` is in quotes
+        exactly once, that is where it was read.
         """
         if self._before or not self._lessons_left or not text:
             return
@@ -60,16 +60,16 @@ class PlainPieces:
         self._seam = (after + before).decode("utf-8", "replace")
 
     def forget(self) -> None:
-        """Something else came: what is like the pieces before it may mean another thing now."""
+        """Something else came: pieces like the earlier ones may now mean something else."""
         self._before = b""
 
     def end(self) -> None:
-        """It was said why the answer stopped: words behind that are none of the usual."""
+        """The reason why the answer stopped has come: later words are not ordinary ones."""
         self._before = b""
         self._lessons_left = 0
 
     def words_of(self, data: bytes) -> list[str] | None:
-        """The words of each of the pieces that a read is, whole; None leaves it to the parser."""
+        """The words of each piece in a read of complete pieces; None leaves it to the parser."""
         before = self._before
         if not before or len(data) > READ_BYTES_MAX:
             return None

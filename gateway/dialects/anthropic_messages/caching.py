@@ -13,10 +13,10 @@ MARKER = b'{"type":"ephemeral"}'
 FIELD = "cache_control"
 
 BYTES_MIN = 8 * 1024
-"""Shorter prompts are below what the vendor caches at all (1,024 tokens and more)."""
+"""Shorter prompts are below the vendor's minimum for caching (1,024 tokens and more)."""
 
 TURNS_MIN = 3
-"""A first question may never be continued, and writing costs a quarter more than reading plain."""
+"""A first question may never be continued, and writing costs a quarter more than plain reading."""
 
 
 def is_worth_caching(request: ChatRequest, target: Target) -> bool:

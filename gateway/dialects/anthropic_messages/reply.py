@@ -38,7 +38,7 @@ STOPPED_BY = {
     "pause": "pause_turn",
 }
 COMPACTION = "compaction"
-"""A turn in which a conversation is summed up."""
+"""A turn in which a conversation is summarised."""
 REFUSED = "The model declined to continue."
 
 _REPLY = msgspec.json.Decoder(Reply)
@@ -89,7 +89,7 @@ def decode_reply(raw: bytes) -> Completion:
 
 
 def refusal_of(details: StopDetails | None) -> str:
-    """Why the model refused, in its own words where it gave some."""
+    """Why the model refused, in its own words if it gave any."""
     return (details.explanation if details is not None else None) or REFUSED
 
 
@@ -100,11 +100,11 @@ def _tool_call(block: ReplyBlock) -> ToolCall:
 
 
 def usage_of(wire: UsageWire, *, is_sound: bool = True) -> Usage | None:
-    """None where the upstream counted nothing.
+    """None if the upstream counted nothing.
 
     On the wire, input excludes what was read from and written to the cache; ours includes it. Of
     the cache writes, `cache_write_tokens` is those for five minutes only, beside those for an hour.
-    What summing up a conversation took is in no other figure, and is added.
+    Tokens used for a summary are in no other figure, and are added.
     """
     if wire.input_tokens is None and wire.output_tokens is None:
         return None
@@ -143,7 +143,7 @@ def _estimated(blocks: list[ReplyBlock]) -> Usage:
 
 
 def with_usage(completion: Completion) -> bytes:
-    """The upstream's own bytes, with our estimate where it counted nothing."""
+    """The upstream's own bytes, with our estimate if it counted nothing."""
     if not completion.usage.estimated:
         return completion.raw
     counted = msgspec.json.encode(encode_usage(completion.usage))
@@ -153,7 +153,7 @@ def with_usage(completion: Completion) -> bytes:
 def encode_reply(completion: Completion, names: Mapping[str, str]) -> bytes:
     """An answer of another dialect as a message.
 
-    `names` gives back what the caller calls its tools, where they had to be renamed.
+    `names` gives back the caller's names of tools that had to be renamed.
     """
     content: list[object] = []
     for delta in completion.thinking:
@@ -198,7 +198,7 @@ def _tool_use(call: ToolCall, name: str) -> dict[str, object]:
 
 
 def as_object(arguments: str) -> str:
-    """What a model left unfinished stays readable, instead of costing the answer."""
+    """Keeps arguments that a model left unfinished readable, instead of losing the answer."""
     if not arguments.strip():
         return "{}"
     try:
@@ -211,13 +211,13 @@ def as_object(arguments: str) -> str:
 
 
 def _tier(usage: Usage) -> dict[str, object]:
-    """The tier that served, where this dialect has a word for it."""
+    """The tier that served, if this dialect has a word for it."""
     word = _SERVED_AS.get(usage.service_tier)
     return {"service_tier": word} if word else {}
 
 
 def encode_usage(usage: Usage) -> dict[str, object]:
-    """Usage in this dialect's words, where input excludes the cached parts."""
+    """Usage in this dialect's format, where input excludes the cached parts."""
     written = usage.cache_write_tokens + usage.cache_write_1h_tokens
     return {
         "input_tokens": max(usage.input_tokens - usage.cache_read_tokens - written, 0),

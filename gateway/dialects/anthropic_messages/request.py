@@ -54,7 +54,7 @@ def read_request(
     request_id: str,
     headers: Sequence[tuple[bytes, bytes]],
 ) -> ChatRequest:
-    """Check a body that was decoded, and what its headers ask for; raises like the above."""
+    """Check a decoded body, and what its headers ask for; raises like the above."""
     if tree.get("thread") is not None:
         raise unsupported("thread", "Send the whole history; threads are not held here", 56)
     check_not_reserved(tree, but=_OWN)
@@ -133,7 +133,7 @@ def _check_block(block: Block, place: str) -> None:
 def _attachments(
     messages: list[TurnWire], destinations: list[tuple[str, str]]
 ) -> tuple[int, int, int]:
-    """Images, documents, and the bytes of both that lie inline; those in tool results too.
+    """Images, documents, and the bytes of both that are inline; including those in tool results.
 
     Appends the addresses that are named instead.
     """

@@ -52,20 +52,20 @@ class MessageStreamDecoder:
         self.plain_words = self._pieces.words_of
         self._ended = False
         self._stops: set[str] = set()
-        """Why it stopped, as far as it said."""
+        """Why it stopped, as far as that was said."""
         self.is_told = False
         self._usage = UsageWire()
         self._is_sound = True
-        """Whether every figure until now was one."""
+        """Whether every count so far was readable."""
         self._answer = -1
         """Index of the block in which the answer comes as a tool's arguments."""
         self._is_answered = False
         self._foreign: set[int] = set()
-        """Indices of blocks of kinds that we do not read."""
+        """Indices of blocks of unknown types."""
         self._searching: set[int] = set()
         """Indices of blocks that ask for a search: it is paid for once the block has ended."""
         self._summing: set[int] = set()
-        """Indices of blocks in which the conversation is summed up."""
+        """Indices of blocks in which the conversation is summarised."""
         self._summaries = 0
         self._calls: dict[int, int] = {}
         self._calls_count = 0
@@ -119,7 +119,7 @@ class MessageStreamDecoder:
         )
 
     def _is_foreign(self, data: bytes) -> bool:
-        """Whether an event that cannot be read is of something that we do not read anyway."""
+        """Whether an unreadable event belongs to something that we do not read anyway."""
         try:
             loose = foreign.LOOSE.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -155,9 +155,9 @@ class MessageStreamDecoder:
         return StreamEvent(raw, _OPAQUE, settles=())
 
     def _counted(self, said: object, *, is_opening: bool = False) -> tuple[Delta, ...]:
-        """Usage is cumulative: the latest figure of each kind holds, and none is a sum.
+        """Usage is cumulative: the latest figure of each kind counts, and nothing is added up.
 
-        What was put out when a message opens says nothing about the answer.
+        What was output when a message opens says nothing about the answer.
         """
         if said is None:
             return ()
@@ -206,7 +206,7 @@ class MessageStreamDecoder:
         return StreamEvent(raw, (), searches=int(index in self._searching))
 
     def _summed_up(self) -> Delta:
-        """A summary was written: what it took is counted when all has come, and owed from now."""
+        """A summary was written: its tokens are counted at the end, but owed from now on."""
         known = usage_of(self._usage) or Usage()
         self._summaries += 1
         count = max(self._summaries, known.compactions)
@@ -259,7 +259,7 @@ class MessageStreamDecoder:
 def _unread(raw: bytes, index: int, piece: Piece) -> StreamEvent:
     """A citation, or a piece of a block that only this dialect's callers read.
 
-    What words it has are held together; without any it ends no text: only its block's end does.
+    Its words are held together; one without words ends no text: only the end of its block does.
     """
     words = piece.text or piece.partial_json or piece.thinking or piece.content
     if words and isinstance(words, str):
@@ -273,7 +273,7 @@ def _said(raw: bytes, delta: Delta) -> StreamEvent:
 
 
 def _stop(piece: Piece | None, *, is_answer: bool) -> tuple[Delta, ...]:
-    """Why it stopped; a call that was the answer itself is no call to the caller."""
+    """Why it stopped; a call that was the answer itself is not a call to the caller."""
     if piece is None or not piece.stop_reason:
         return ()
     reason = STOP_REASONS.get(piece.stop_reason, "end")
@@ -286,7 +286,7 @@ def _stop(piece: Piece | None, *, is_answer: bool) -> tuple[Delta, ...]:
 
 
 def _counted_start(raw: bytes, counted: tuple[Delta, ...]) -> bytes:
-    """A `message_start` with a usage that can be read: clients add to it, and fail without one."""
+    """A `message_start` with a readable usage: clients add to it, and fail without one."""
     (event,) = sse.Splitter().feed(raw)
     data = event.data or b"{}"
     usage = next((delta.usage for delta in counted), None) or Usage()

@@ -28,7 +28,7 @@ _TEXT_BLOCK = b'{"type":"text","text":""}'
 _THINKING_BLOCK = b'{"type":"thinking","thinking":"","signature":""}'
 
 _BLANKS = " \t\n\r"
-"""What JSON may begin with that is no part of it."""
+"""Characters before JSON that are no part of it."""
 
 _encode = msgspec.json.encode
 
@@ -36,8 +36,8 @@ _encode = msgspec.json.encode
 class MessagePassThrough:
     """The upstream's own bytes, less the terminal event.
 
-    The event that says why the answer stopped waits for the terminal event: a caller must not take
-    a broken answer for a whole one.
+    The event that says why the answer stopped is held until the terminal event: a caller must not
+    take a broken answer for a complete one.
     """
 
     __slots__ = ("_failed", "_held")
@@ -78,7 +78,7 @@ class MessagePassThrough:
 
 
 def _with_usage(event: bytes, usage: Usage) -> bytes:
-    """A `message_delta` with our estimate where the upstream counted nothing."""
+    """A `message_delta` with our estimate if the upstream counted nothing."""
     (found,) = sse.Splitter().feed(event)
     counted = encode_usage(usage)
     del counted["cache_creation"]
@@ -107,11 +107,11 @@ class _Waiting(Struct):
     """Index of the tool call; -1 for text and thinking."""
     pieces: list[bytes]
     arguments: list[str] = []
-    """Of a call: they are told whole."""
+    """Arguments of a call, which are sent all at once."""
 
 
 class MessageStreamEncoder:
-    """Another dialect's events as a message: blocks numbered from 0, one open at a time.
+    """Writes another dialect's events as a message: blocks numbered from 0, one open at a time.
 
     Parallel tool calls may arrive interleaved, so an open call stays open until the end of the
     answer and what arrives beside it waits; text and thinking close as soon as something follows.
@@ -126,13 +126,14 @@ class MessageStreamEncoder:
         self._failed = False
         self._index = -1
         self._open = b""
-        """How the open block began; empty when none is open."""
+        """The beginning of the open block; empty if none is open."""
         self._open_call = -1
         self._unsure: list[str] | None = None
-        """Arguments of the open call that wait until they are whole; None where they do not."""
+        """Arguments of the open call that wait until they are complete; None if they do not
+        wait."""
         self._eager = eager_tools(request)
         self._is_eager = False
-        """Whether the open call is of a tool whose arguments its caller reads as they come."""
+        """Whether the caller reads the arguments of the open call's tool as they come."""
         self._waiting: list[_Waiting] = []
         self._waiting_calls: dict[int, _Waiting] = {}
         self._stop = Delta("stop", stop_reason="end")
@@ -174,7 +175,7 @@ class MessageStreamEncoder:
         return b""
 
     def _start(self, delta: Delta) -> bytes:
-        """The true input is known only at the end, so an estimate opens the message."""
+        """The true input is known only at the end, so the message opens with an estimate."""
         if self._started:
             return b""
         self._started = True
@@ -221,9 +222,9 @@ class MessageStreamEncoder:
         return self._close_block() + self._open_block(block, delta.index)
 
     def _argued(self, call: int, text: str) -> bytes:
-        """Told once they are whole, for clients read them as JSON and fail at what is none.
+        """Send arguments once they are complete: clients parse them as JSON and fail if not.
 
-        Who asked for them as they come gets them so, once they have begun to be an object.
+        Callers who asked for them as they come get them so, once they have begun to be an object.
         """
         if call == self._open_call:
             if self._unsure is None:

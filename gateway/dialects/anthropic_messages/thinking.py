@@ -15,7 +15,7 @@ from gateway.types import Target
 
 
 BUDGET_MIN = 1024
-"""The least that the vendor takes."""
+"""The vendor's minimum."""
 
 _BUDGETS = {
     "minimal": 1024,
@@ -28,7 +28,7 @@ _BUDGETS = {
 _EFFORTS = {"minimal": "low"}
 
 LOST = "messages.thinking"
-"""How it is reported that a history goes on without thinking."""
+"""The name under which it is reported that a history goes on without thinking."""
 
 _MARKS = tuple(mark.encode() for mark in FOREIGN_MARKS)
 _TURNS = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
@@ -55,16 +55,17 @@ _BLOCK = msgspec.json.Decoder(_Block)
 
 
 def may_be_foreign(raw: bytes) -> bool:
-    """Whether a request may hold thinking of another vendor's; cheap, for every request."""
+    """Whether a request may hold another vendor's thinking; cheap, for every request."""
     if any(mark in raw for mark in _MARKS):
         return True
     return b'"thinking":"' in raw or b'"thinking": "' in raw
 
 
 def without_foreign(messages: bytes) -> bytes | None:
-    """A history without other vendors' thinking, all else byte for byte; None if it has none.
+    """A history without other vendors' thinking, otherwise byte for byte; None if it has none.
 
-    It came to the caller in this dialect while another vendor answered (rules 30 and 32).
+    Such thinking came to the caller in this dialect while another vendor answered (rules 30 and
+    32).
     """
     is_changed = False
     kept: list[dict[str, msgspec.Raw]] = []
@@ -94,9 +95,10 @@ def needs_earlier(tree: Mapping[str, Any]) -> bool:
 def fit(
     fields: dict[str, msgspec.Raw | bytes], tree: Mapping[str, Any], target: Target
 ) -> tuple[str, ...]:
-    """Put what a model refuses to be told about thinking as the effort that it takes; what is lost.
+    """Replace thinking settings that a model refuses by an effort; returns what is lost.
 
-    That is not to think, or how many tokens it may think. An effort that is named beside it stays.
+    These are not to think, or how many tokens it may think. An effort that is named beside them
+    stays.
     """
     asked = tree.get("thinking")
     if not isinstance(asked, dict):
@@ -123,10 +125,10 @@ def fit(
 def shorten(
     fields: dict[str, msgspec.Raw | bytes], tree: Mapping[str, Any], limit_tokens: int
 ) -> tuple[str, ...]:
-    """Fit a caller's budget for thinking to a limit that is lower than the caller's; what is lost.
+    """Fit a caller's thinking budget to a limit lower than the caller's; returns what is lost.
 
-    The vendor refuses a budget that is not below the limit. One that was not below the caller's
-    own is of a request whose features allow that, and stays.
+    The vendor refuses a budget that is not below the limit. If it was not below the caller's own
+    either, the request has features that allow that, and the budget stays.
     """
     asked = tree.get("thinking")
     budget = asked.get("budget_tokens") if isinstance(asked, dict) else None
@@ -181,7 +183,7 @@ def _add_effort(fields: Json, talk: Conversation, target: Target, losses: Losses
 
 
 def _set_effort(fields: Json, target: Target, effort: str) -> bool:
-    """Whether the model has a word for effort, which is then said."""
+    """Set the effort; whether the model has such a setting."""
     if "effort" not in target.capabilities:
         return False
     config = fields.setdefault("output_config", {})
@@ -195,12 +197,12 @@ def _effort_of(budget_tokens: int) -> str:
 
 
 def _may_think(fields: Json, target: Target) -> bool:
-    """Whether the model can, and no tool is forced on it, with which thinking does not go."""
+    """Whether the model can think, and no tool call is forced, which excludes thinking."""
     return "thinking" in target.capabilities and not forces(fields.get("tool_choice"))
 
 
 def _called_unthinking(talk: Conversation) -> bool:
-    """Whether the last calls were made without thinking, on which a budget cannot follow."""
+    """Whether the last calls were made without thinking, after which no budget is allowed."""
     said = [turn for turn in talk.turns if turn.role == "assistant"]
     if not said or not any(isinstance(part, ToolCallPart) for part in said[-1].parts):
         return False

@@ -15,7 +15,7 @@ from gateway.types import ChatRequest, Target
 
 
 FORCING = frozenset({"any", "tool"})
-"""Choices by which a tool has to be called."""
+"""Choices that require a tool call."""
 
 _EAGER = "eager_input_streaming"
 _EAGER_BETA = "fine-grained-tool-streaming-2025-05-14"
@@ -27,13 +27,13 @@ _PLACED = frozenset(
 )
 _NO_SERVER = "A server tool has no equivalent there"
 _HOSTED = ("web_search_", "web_fetch_", "code_execution_", "tool_search_tool_")
-"""How types of tools begin that their vendor runs; each has a date behind it."""
+"""Prefixes of the types of tools that their vendor runs; each is followed by a date."""
 _PLAIN = frozenset({None, "custom"})
 _ASKS_NOTHING: Mapping[str, object] = {
     "allowed_callers": ["direct"],
     "defer_loading": False,
 }
-"""What is so anyway: the model itself calls a tool and knows it from the start."""
+"""Settings that are the default: the model itself calls a tool and knows it from the start."""
 _MODES: Mapping[str, ToolChoice] = {
     "auto": ToolChoice("auto"),
     "any": ToolChoice("any"),
@@ -42,7 +42,7 @@ _MODES: Mapping[str, ToolChoice] = {
 
 
 def read_tools(tree: Mapping[str, Any], wire: MessagesBody, losses: Losses) -> tuple[Tool, ...]:
-    """Those that cross; what the vendor runs is noted among the losses.
+    """The tools that can be converted; those that the vendor runs are noted among the losses.
 
     Raises:
         FeatureUnsupported: one is neither, or of a version that nobody here knows.
@@ -89,14 +89,14 @@ def eager_tools(request: ChatRequest) -> frozenset[str]:
 
 
 def forces(choice: object) -> bool:
-    """Whether a request's `tool_choice` says that a tool has to be called."""
+    """Whether a request's `tool_choice` requires a tool call."""
     return isinstance(choice, dict) and choice.get("type") in FORCING
 
 
 def leave_to_the_model(
     fields: dict[str, msgspec.Raw | bytes], tree: Mapping[str, Any], target: Target
 ) -> tuple[str, ...]:
-    """Let a model choose that refuses to be told which tool to call; what is lost by that.
+    """Let a model choose if it refuses to be told which tool to call; returns what is lost by that.
 
     Nothing else changes, neither tools nor instructions: what was thought is bound to them.
     """
@@ -108,10 +108,10 @@ def leave_to_the_model(
 
 
 def read_choice(wire: MessagesBody) -> ToolChoice | None:
-    """Which tool has to be called, if any.
+    """The tool call that is required, if any.
 
     Raises:
-        FeatureUnsupported: it is one that the vendor runs.
+        FeatureUnsupported: it is of a tool that the vendor runs.
     """
     choice = wire.tool_choice
     if choice is None:

@@ -39,10 +39,10 @@ _CHOICES = {"auto": "auto", "any": "any", "none": "none", "named": "tool"}
 BREAKPOINTS_MAX = 4
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TEXTS = ("text/", "application/json")
-"""Files that are text: in base64 the vendor takes none of them."""
+"""Types of files that are text: the vendor takes none of them in base64."""
 _NO_PLACE = ("seed", "presence_penalty", "frequency_penalty")
 _GO_ON = "Continue."
-"""What a user says who said nothing after the assistant's last turn."""
+"""Stands for a user who said nothing after the assistant's last turn."""
 
 Json = dict[str, object]
 
@@ -117,9 +117,9 @@ def _add_sampling(fields: Json, talk: Conversation, target: Target, losses: Loss
 
 
 def _add_tools(fields: Json, talk: Conversation, target: Target, losses: Losses) -> bool:
-    """Whether a tool has to be called that this model calls only as it sees fit.
+    """Add the tools; whether a call is required that this model makes only as it sees fit.
 
-    A history with tool calls needs definitions even where the request offers no tool.
+    A history with tool calls needs definitions even if the request offers no tool.
     """
     tools = [_tool(tool, losses) for tool in talk.tools]
     choice = talk.tool_choice
@@ -185,7 +185,7 @@ def _add_format(fields: Json, asked: ResponseFormat | None, target: Target, loss
 
 
 def _check_breakpoints(fields: Json) -> None:
-    """More breakpoints than the vendor takes are the caller's to choose from, not ours."""
+    """If there are more breakpoints than the vendor takes, the choice is the caller's, not ours."""
     pending: list[object] = [fields.get(name) for name in ("tools", "system", "messages")]
     count = 0
     while pending:
@@ -202,7 +202,7 @@ def _check_breakpoints(fields: Json) -> None:
 def _messages(
     talk: Conversation, hoisted: list[Part], target: Target, losses: Losses
 ) -> list[Json]:
-    """Turns that say something; those of tool results swallow the user's text after them."""
+    """Turns that say something; tool results and the user's text after them share a turn."""
     messages: list[Json] = []
     blocks_before: list[object] | None = None
     for turn in talk.turns:
@@ -224,7 +224,7 @@ def _messages(
 
 
 def _end(messages: list[Json], talk: Conversation, target: Target, losses: Losses) -> None:
-    """A last turn of the assistant is a prefill: only for models that know it, not ending blank.
+    """A last turn of the assistant is a prefill: only for models that take it, not ending blank.
 
     To other vendors it is a turn like any other, and the user has nothing to add.
     """
@@ -288,7 +288,7 @@ def _block(part: Part, losses: Losses) -> Mapping[str, object]:
 
 
 def _arguments(text: str, losses: Losses) -> object:
-    """The model's own text where it is an object, byte for byte."""
+    """The model's own text if it is an object, byte for byte."""
     if not text.strip():
         return {}
     try:
