@@ -4,7 +4,7 @@ from gateway.clock import Clock
 
 
 class Flow:
-    """What anybody may cause as often as they like, and what is to be done only so often."""
+    """Limits actions that anybody may cause as often as they like."""
 
     def __init__(self, clock: Clock, at_once_max: int, per_second_max: float) -> None:
         self._clock = clock
@@ -14,7 +14,7 @@ class Flow:
         self._seen_s = clock.monotonic_s()
 
     def take(self) -> bool:
-        """Count one; False when there were too many."""
+        """Count one; False if there were too many."""
         self._gain()
         if self._left < 1:
             return False
@@ -23,7 +23,7 @@ class Flow:
 
     @property
     def is_full(self) -> bool:
-        """Whether as many may be caused at once as ever."""
+        """Whether the full number may be caused at once again."""
         self._gain()
         return self._left >= self._at_once_max
 

@@ -16,8 +16,7 @@ _PHASE_S = EVERY_S * random.random()
 def until_moment_s(rest_s: float) -> float:
     """Seconds from now to the shared moment nearest to the end of a rest.
 
-    It is the rest give or take half of `EVERY_S`; a rest that is shorter than `EVERY_S` stays as
-    it is.
+    That is the rest give or take half of `EVERY_S`; a rest shorter than `EVERY_S` is unchanged.
     """
     if rest_s < EVERY_S:
         return rest_s
@@ -27,10 +26,10 @@ def until_moment_s(rest_s: float) -> float:
 
 
 async def rung(bell: asyncio.Event, rest_s: float) -> None:
-    """Wait for a bell, which rings at the end of a rest at the latest; whoever waits clears it.
+    """Wait for a bell, which rings at the end of a rest at the latest; the waiting task clears it.
 
-    For who need not know whether somebody rang it. `asyncio.timeout` tells, and takes the
-    interpreter several times as long.
+    For callers that need not know whether somebody rang it. `asyncio.timeout` tells that, and costs
+    the interpreter several times as long.
     """
     timer = asyncio.get_running_loop().call_later(rest_s, bell.set)
     try:

@@ -9,13 +9,13 @@ _MAY_WAIT = ContextVar("may_wait", default=False)
 
 
 def may_wait() -> bool:
-    """Whether what runs now, or what began it, has said that nobody waits for it."""
+    """Whether the running code, or what started it, has declared that nobody waits for it."""
     return _MAY_WAIT.get()
 
 
 @contextmanager
 def patience() -> Iterator[None]:
-    """Nobody waits for what is done inside, nor for tasks that it begins."""
+    """Declares that nobody waits for the code inside, nor for tasks that it starts."""
     token = _MAY_WAIT.set(True)
     try:
         yield

@@ -10,17 +10,17 @@ from collections.abc import Awaitable, Callable
 
 Write = Callable[[bytes], Awaitable[None]]
 Push = Callable[[bytes], bool]
-"""Writes at once; True where the caller is slow, and a `Write` would have waited."""
+"""Writes at once; True if the caller is slow, and a `Write` would have waited."""
 Direct = Callable[[], Push | None]
-"""How to write at once, for who has begun to write; None where every write may have to wait."""
+"""How to write at once, once writing has begun; None if every write may have to wait."""
 
 
 def never_direct() -> None:
-    """A caller to whom every write may have to wait."""
+    """For a caller to whom every write may have to wait."""
 
 
 class Pings:
-    """One timer per stream, which looks once per period whether anything was written.
+    """One timer per stream, which checks once per period whether anything was written.
 
     A timer for each piece would cost more than the piece.
     """
@@ -45,13 +45,13 @@ class Pings:
         self._say = say
         self._write: Write | None = None
         self.have_begun = False
-        """Whether a ping came before the answer, and with it the head."""
+        """Whether a ping was sent before the answer, and with it the head."""
         self.is_quiet = True
         self._task: asyncio.Task[None] | None = None
         self._timer = asyncio.get_running_loop().call_later(every_s, self._look)
 
     def go_on(self, write: Write, say: Callable[[], bytes]) -> None:
-        """The answer has begun: it is written by somebody else, pings only fill its pauses."""
+        """The answer has begun: others write it, and pings only fill its pauses."""
         self._write, self._say = write, say
 
     def _look(self) -> None:
@@ -68,13 +68,13 @@ class Pings:
         await self._write(self._say())
 
     def cancel(self) -> None:
-        """The caller has left: nothing is let through any more."""
+        """The caller has left: nothing more is sent."""
         self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
 
     async def stop(self) -> None:
-        """No ping after this; one under way is let through, so that no two writes mix."""
+        """No ping after this; one under way is finished, so that no two writes mix."""
         self._timer.cancel()
         task, self._task = self._task, None
         if task is not None:

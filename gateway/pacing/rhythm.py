@@ -2,7 +2,7 @@
 
 LOG_S = 0.25
 REVISIONS_S = 0.25
-"""How often the counter of changes is looked at; on PostgreSQL a bell rings besides."""
+"""How often the counter of changes is checked; on PostgreSQL a notification comes as well."""
 FOLLOW_RETRY_S = 0.5
 PROBE_S = 0.5
 GUARD_S = 1.0
@@ -11,44 +11,44 @@ PROJECTION_S = 1.0
 SINKS_S = 1.0
 ALERTS_S = 5.0
 RULES_S = 2.0
-"""How often some requests are looked at whose rules nobody knows, where there are any."""
+"""How often requests with unknown rules are looked up, if there are any."""
 OLD_ALERTS_S = 3600.0
 RAISES_S = 60.0
-"""How often it is asked whether a limit that was larger for a time has to end."""
+"""How often to check whether a temporarily raised limit has to end."""
 PARITY_S = 1.0
-"""How often it is asked whether replicas are to be compared; when, `gateway.pool.parity` says."""
+"""How often to check whether replicas are to be compared; `gateway.pool.parity` says when."""
 CHECKPOINTS_S = 5.0
-"""How often it is asked whether a checkpoint is due; when, `audit.checkpoint_period_s` says."""
+"""How often to check whether a checkpoint is due; `audit.checkpoint_period_s` says when."""
 PRICES_S = 5.0
 CERTIFICATES_S = 5.0
-"""How often files of certificates are looked at, a listener's and providers'; new ones are used
-once they have rested for a look."""
+"""How often certificate files are checked, a listener's and providers'; new ones are used once they
+have stayed the same for one check."""
 PROOFS_S = 5.0
-"""How often it is asked whether what proves us to a cloud ends soon."""
+"""How often to check whether a credential for a cloud ends soon."""
 ISSUER_KEYS_S = 15.0
-"""How often it is asked whose keys are old; `gateway.secrets.issuer_keys` says when they are."""
+"""How often to check whose keys are old; `gateway.secrets.issuer_keys` says when they are."""
 ANSWERS_S = 600.0
 FLOODS_S = 10.0
-"""How often it is asked whether refusals are left out of which a record may be written."""
+"""How often to check whether omitted refusals may be recorded by now."""
 OPEN_INTENTS_S = 30.0
-"""How much of a log a start after a crash may have to read, in time."""
+"""How much of a log, in time, a start after a crash may have to read."""
 GONE_WORKERS_S = 300.0
 ERASURES_S = 60.0
-"""How often an audit folder is asked for erasures that it has not carried out; a change that all
-workers follow, such as the end of a case, is asked about at once."""
+"""How often an audit folder is checked for erasures not carried out yet; after a change that all
+workers follow, such as the end of a case, it is checked at once."""
 RETENTION_S = 3600.0
-"""How often it is asked whether a day has begun of which an audit folder has not been looked at."""
+"""How often to check whether a new day has begun for which an audit folder was not examined."""
 BATCHES_S = 0.5
 BACKGROUND_S = 1.0
-"""A beat of answers that are made in the background: so soon a worker hears of a cancelled one."""
+"""The beat of background answers: a worker hears of a cancelled one within this time."""
 TURNS_S = 1.0
-"""How often it is asked whether turns with conversations have to be renewed, and what the
-database did not take is tried again."""
+"""How often to check whether turns of conversations have to be renewed; writes that the database
+did not take are tried again then."""
 PARCELS_S = 2.0
 BATCH_LEASES_S = 5.0
 """A sixth of a lease: several renewals may fail."""
 AWAITED_S = 1.0
-"""How often a start on a database that was put back looks whether the other workers are there."""
+"""How often a start on a restored database checks whether the other workers are there."""
 LOOSE_ENDS_S = 20.0
 EXPIRED_FILES_S = 600.0
 CHECKUPS_S = 1.0

@@ -12,13 +12,13 @@ from typing import Final
 
 
 CROWD: Final = 4
-"""With no more requests than this being served, nobody takes turns."""
+"""With no more requests than this, nobody takes turns."""
 
 
 class Turns:
-    """`await turns` lets whoever is at the same stage go through it first; of one event loop.
+    """`await turns` lets requests at the same stage go through it first; for one event loop.
 
-    It is a place where a request can be cancelled, so nothing may be half done there.
+    A request can be cancelled here, so nothing may be half done.
     """
 
     __slots__ = ("present",)

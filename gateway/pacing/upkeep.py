@@ -18,14 +18,14 @@ from gateway.telemetry import Event, logger, raised_at
 
 
 LAST_S = 2.0
-"""How long what is done once more at the end may take: a worker that ends is waited for."""
+"""How long the final run of a duty may take: somebody waits for a worker that ends."""
 
 
 class Duty(Struct, frozen=True):
     """Something to be done every `period_s` seconds; `wake` may ask for it earlier.
 
-    Where there is a `due`, a period in which it says that there is nothing to do goes by. `last` is
-    done once when no duty is done any more, within `LAST_S`.
+    If there is a `due`, a period in which it says that there is nothing to do is skipped. `last` is
+    done once after all duties have stopped, within `LAST_S`.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Upkeep:
 
     @property
     def was_started(self) -> bool:
-        """What begins last at a start: without it, the start was refused."""
+        """Whether the last step of a start was reached: otherwise the start was refused."""
         return bool(self._tasks)
 
     async def close(self) -> None:

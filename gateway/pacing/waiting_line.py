@@ -11,20 +11,20 @@ Done = TypeVar("Done")
 
 
 class WaitingLine:
-    """Work is done one after the other, and askers take turns: each in the order they came.
+    """Does work one after the other; askers take turns, each in the order of their own work.
 
-    In one line for all, somebody who sends forty long bodies at once makes everybody wait for them.
-    Of one event loop.
+    In a single line, somebody who sends forty long bodies at once would make everybody wait. For
+    one event loop.
     """
 
     def __init__(self, thread_name: str) -> None:
         self.threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix=thread_name)
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """By asker, the one whose turn is next first."""
+        """By asker; the one whose turn is next comes first."""
         self._is_taken = False
 
     async def do(self, asker: str, work: Callable[[], Done]) -> Done:
-        """What `work` gives, in the thread; who is cancelled while waiting has nothing done."""
+        """Run `work` in the thread; if the caller is cancelled while waiting, nothing is done."""
         await self._turn(asker)
         try:
             return await asyncio.get_running_loop().run_in_executor(self.threads, work)
@@ -46,7 +46,7 @@ class WaitingLine:
             raise
 
     def _pass_on(self) -> None:
-        """To the next who is still there; an asker with more to be done goes behind the others."""
+        """Pass the turn to the next asker; one with more work goes behind the others."""
         while self._waiting:
             asker = next(iter(self._waiting))
             line = self._waiting.pop(asker)

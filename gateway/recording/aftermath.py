@@ -21,10 +21,10 @@ from policies.document import ANSWER_CHECKS
 
 NO_USAGE = Usage()
 HELD = frozenset({"kept", "escalation_failed"})
-"""Ends of cascades whose caller gets the cheap answer, which was read to its end before."""
+"""Endings of cascades whose caller gets the cheap answer, which had been read to its end."""
 
 Unsound = Callable[[tuple[str, ...]], tuple[str, ...]]
-"""Names of checks → those of them that the answer fails."""
+"""Names of checks → those that the answer fails."""
 
 
 def sound(_: tuple[str, ...]) -> tuple[str, ...]:
@@ -33,7 +33,7 @@ def sound(_: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class Aftermath:
-    """Counts what became of requests."""
+    """Counts how requests ended."""
 
     def __init__(self, metrics: Metrics, trials: Trials) -> None:
         self._metrics = metrics
@@ -49,7 +49,7 @@ class Aftermath:
             self._metrics.count_shadow(change)
 
     def refused(self, record: AuditRecord, duration_us: int, *, is_on_record: bool = True) -> None:
-        """Of a request that was not let through; what is not on record has no line in the log."""
+        """For a request that was not let through; without a record it has no log line either."""
         self._trials.count(
             record.policy_digest, failed=False, refused=True, duration_us=0, cost_microusd=0
         )
@@ -66,7 +66,7 @@ class Aftermath:
         )
 
     def lost(self, record: AuditRecord) -> None:
-        """Of a request of which too little is known, with what it costs all the same."""
+        """For a request of which too little is known, with what it costs all the same."""
         usage = record.usage or NO_USAGE
         self._requests.add(
             (record.target, "failed", "", "", record.endpoint),
@@ -83,7 +83,7 @@ class Aftermath:
         duration_us: int,
         unsound: Unsound,
     ) -> None:
-        """Of a request that was let through; `unsound` is asked only where somebody watches."""
+        """For a request that was let through; `unsound` is called only if somebody watches."""
         self._count(passage, ending, duration_us, unsound)
         is_of_today = ending.status != "cancelled" and not ending.repeats
         if is_of_today and (tried := on_trial(passage)) is not None:
@@ -142,7 +142,7 @@ class Aftermath:
         )
 
     def _attempted(self, passage: Passage, ending: Ending, duration_us: int) -> None:
-        """Of several attempts, of one that failed or was to have another, and of batches' lines."""
+        """Count failed and extra attempts, and time the calls if their times mean anything."""
         for attempt in ending.attempts:
             if attempt.error:
                 self._failed(passage, attempt)
@@ -158,7 +158,7 @@ class Aftermath:
             self._timed(passage, ending, duration_us)
 
     def _timed(self, passage: Passage, ending: Ending, duration_us: int) -> None:
-        """Each call by itself; what waited for a vendor's own batch has no times that say much."""
+        """Time each call by itself; the times of a vendor's own batch would say little."""
         requests, is_stream = self._requests, passage.request.stream
         endpoint = passage.arrival.endpoint
         upstream_us, heard_us = 0, duration_us
@@ -212,7 +212,7 @@ class Aftermath:
     def _tried(
         self, tried: OnTrial, ending: Ending, unsound: tuple[str, ...], duration_us: int
     ) -> None:
-        """Count what became of a request that a canary among the targets could have got."""
+        """Count the ending of a request that a canary among the targets could have got."""
         failed = ending.status != "ok"
         self._trials.targets.count(
             tried.trial,

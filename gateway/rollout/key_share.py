@@ -13,20 +13,20 @@ from policies.ordering import share
 ROLLED_OUT: Final[tuple[State, ...]] = ("approved", "canary", "shadow")
 """Versions that are canaries, or can become one."""
 KEYS_COUNTED_MAX: Final = 20_000
-"""Of more keys than this even the smallest share has some."""
+"""With more keys than this even the smallest share has some."""
 _STEPS = 10
 """A share is chosen in tenths of a percent."""
 
 
 class KeyShare(Struct, frozen=True):
-    """What a share means for the keys that may ask at a level."""
+    """What a share means for the keys of a level."""
 
     keys: int
     taken: int
     first_percent: float
-    """From which share on the first of them is taken; 0 where there is none."""
+    """The share from which on the first of them is included; 0 without keys."""
     all_percent: float
-    """From which share on all of them are."""
+    """The share from which on all of them are."""
 
 
 def place_below(level: str) -> tuple[str, str, str]:
@@ -37,7 +37,7 @@ def place_below(level: str) -> tuple[str, str, str]:
 
 
 def key_share(version_digest: str, key_ids: Collection[str], percent: float) -> KeyShare:
-    """Of these keys those that a canary for `percent` of them gets."""
+    """Counts the keys that a canary for `percent` of them gets."""
     shares = [share(version_digest, key_id) for key_id in key_ids]
     taken = sum(is_taken(version_digest, key_id, percent) for key_id in key_ids)
     first, last = (_step_above(each) for each in (min(shares, default=0), max(shares, default=0)))

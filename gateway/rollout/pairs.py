@@ -11,16 +11,16 @@ from gateway.types import AuditRecord
 
 PPM = 1_000_000
 AGREES_FROM = 0.5
-"""Share of words in common from which a cheap answer counts as what the dear one said."""
+"""Share of common words from which a cheap answer counts as agreeing with the dear one."""
 _END, _SCORE = "cascade", "cascade_score_ppm"
 _ODDS, _AGREEMENT = "cascade_propensity_ppm", "cascade_agreement_ppm"
 
 
 def logged_of(record: AuditRecord) -> Logged | None:
-    """One cascade as the estimators take it; None where the record says too little.
+    """One cascade as the estimators take it; None if the record says too little.
 
-    The dear answer stands for the truth: a request that only the cheap tier answered says, as one
-    of the dear tier, that nothing is known of the cheap one, with the odds of that.
+    The dear answer counts as the truth: a request that only the cheap tier answered is logged as
+    one of the dear tier, so that it says nothing about the cheap one, with the odds of that.
     """
     detail = record.detail
     if record.stage != "outcome" or not {_END, _SCORE, _ODDS} <= detail.keys():

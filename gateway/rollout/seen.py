@@ -11,23 +11,23 @@ NO_APPOINTMENT: Final = "none"
 
 
 class Seen(Struct, frozen=True):
-    """None of each where nobody says what they saw."""
+    """What somebody saw; None for each part that they do not state."""
 
     live: int | None = None
     """The version that was live, 0 for none."""
     canary: int | None = None
-    """The same of the canary."""
+    """The same for the canary."""
     waiting: str | None = None
-    """The id of what was scheduled for the version, `none` where nothing was."""
+    """The id of what was scheduled for the version, `none` if nothing was."""
 
 
 UNSEEN: Final = Seen()
 
 
 def require_live(number: int, seen: int | None) -> None:
-    """What a step would change was said against the live version: it has to be that still.
+    """A step was chosen in view of a live version, which must still be live.
 
-    Both are 0 for none; `seen` is None where nobody says what they saw.
+    Both are 0 for none; `seen` is None if nobody says what they saw.
 
     Raises:
         ChangedMeanwhile: another one is live by now.
@@ -38,7 +38,7 @@ def require_live(number: int, seen: int | None) -> None:
 
 
 def require_canary(number: int, seen: int | None) -> None:
-    """The same of the canary: one that did harm is taken back by nobody's hand, and another's ends.
+    """The same for the canary: one that did harm is withdrawn automatically, and others end.
 
     Raises:
         ChangedMeanwhile: another one is a canary by now, or none any more.
@@ -50,7 +50,7 @@ def require_canary(number: int, seen: int | None) -> None:
 
 
 def require_waiting(schedule: str, seen: str | None) -> None:
-    """The same of what is scheduled for the version; `schedule` is empty for nothing.
+    """The same for what is scheduled for the version; `schedule` is empty for nothing.
 
     Raises:
         ChangedMeanwhile: somebody scheduled it otherwise, or called it off.

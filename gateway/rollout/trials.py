@@ -27,7 +27,7 @@ _US_PER_MS = 1_000
 
 
 class Arm(Struct):
-    """What ended under one document on this worker, or on all of them together."""
+    """What ended under one document, on this worker or on all together."""
 
     requests: int = 0
     failures: int = 0
@@ -36,12 +36,12 @@ class Arm(Struct):
     duration_us: int = 0
     cost_microusd: int = 0
     unsound: dict[str, int] = field(default_factory=dict)
-    """Answers that failed a check, by its name."""
+    """Answers that failed a check, by the check's name."""
     times: dict[int, int] = field(default_factory=dict)
     """Answers by how long they took, in steps."""
 
     def answer(self, duration_us: int, cost_microusd: int, unsound: Iterable[str] = ()) -> None:
-        """A request of this arm was answered."""
+        """Count an answered request of this arm."""
         self.answered += 1
         self.duration_us += duration_us
         self.cost_microusd += cost_microusd
@@ -51,7 +51,7 @@ class Arm(Struct):
             self.unsound[check] = self.unsound.get(check, 0) + 1
 
     def add(self, other: "Arm") -> None:
-        """What another worker counted."""
+        """Add what another worker counted."""
         for name in ("requests", "failures", "refusals", "answered", "duration_us"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.cost_microusd += other.cost_microusd
@@ -60,7 +60,7 @@ class Arm(Struct):
 
     @property
     def p95_ms(self) -> int:
-        """About how long the slowest of twenty answers took; 0 where there was none."""
+        """Roughly the 95th percentile of answer times; 0 without answers."""
         left = self.answered * SLOW_SHARE
         for step, count in sorted(self.times.items(), reverse=True):
             left -= count
@@ -69,7 +69,7 @@ class Arm(Struct):
         return 0
 
     def slower_than(self, limit_ms: int) -> int:
-        """Answers that surely took longer."""
+        """Answers that certainly took longer."""
         first = _step_of(limit_ms * _US_PER_MS) + 1
         return sum(count for step, count in self.times.items() if step >= first)
 
@@ -87,7 +87,7 @@ TARGETS_WATCHED = 64
 
 
 class TargetTrial(Struct, frozen=True):
-    """A canary of targets, and the rule that gives it a share of its askers."""
+    """A canary among targets, and the rule that gives it a share of the callers."""
 
     document_digest: str
     rule: str
@@ -95,7 +95,7 @@ class TargetTrial(Struct, frozen=True):
 
 
 def harm(canary: Arm, live: Arm, rules: GuardRules) -> str:
-    """Empty, or what speaks against the canary.
+    """What speaks against the canary; empty if nothing does.
 
     Shares are compared by the lower end of Wilson's 95 % interval of the canary's own share.
     """
@@ -165,7 +165,7 @@ def wilson_low(hits: int, trials: int) -> float:
 
 
 def shadow_change(decision: Decision, other: Decision) -> str:
-    """How a shadow's decision differs from the one that acts."""
+    """How a shadow's decision differs from the one in force."""
     if decision.effect != other.effect:
         return "blocked" if other.effect == "deny" else "permitted"
     if decision.candidates[:1] != other.candidates[:1]:
@@ -174,7 +174,7 @@ def shadow_change(decision: Decision, other: Decision) -> str:
 
 
 class TargetTrials:
-    """Canaries of targets, as this worker saw them; told once when one is worse than the others."""
+    """Canaries of targets as this worker saw them; reported once when worse than the others."""
 
     def __init__(self, rules: GuardRules | None = None) -> None:
         self._rules = rules or GuardRules()
@@ -191,7 +191,7 @@ class TargetTrials:
         duration_us: int,
         cost_microusd: int,
     ) -> None:
-        """A request ended that the canary could have got, or got."""
+        """Count a request that the canary got or could have got."""
         if trial not in self._arms and len(self._arms) >= TARGETS_WATCHED:
             self._told.discard(self._arms.popitem(last=False)[0])
         arms = self._arms.setdefault(trial, (Arm(), Arm()))
@@ -202,11 +202,11 @@ class TargetTrials:
             arm.answer(duration_us, cost_microusd, unsound)
 
     def figures(self) -> Mapping[TargetTrial, tuple[Arm, Arm]]:
-        """The canary's arm, and the others', of each."""
+        """For each, the canary's arm and that of the others."""
         return self._arms
 
     def worse(self) -> Iterator[tuple[TargetTrial, str]]:
-        """Canaries that just turned out to be worse, and in what."""
+        """Canaries that have just turned out to be worse, and in what."""
         for trial, (canary, others) in self._arms.items():
             if trial not in self._told and (reason := harm(canary, others, self._rules)):
                 self._told.add(trial)
@@ -214,10 +214,10 @@ class TargetTrials:
 
 
 class Trials:
-    """The arms of one worker, by the digest of the whole document."""
+    """The arms of one worker, by the digest of the complete document."""
 
     def __init__(self, rules: GuardRules | None = None) -> None:
-        """`rules` hold for versions that have none of their own."""
+        """`rules` apply to versions that have none of their own."""
         self._rules = rules or GuardRules()
         self._arms: dict[str, Arm] = {}
         self._for: dict[str, frozenset[tuple[str, int, int]]] = {}
@@ -227,9 +227,9 @@ class Trials:
     def watch(self, governing: list[Governing], canaries: Collection[tuple[str, int, int]]) -> None:
         """Count for these, and forget what is no longer on trial.
 
-        `canaries` are all that act, by level, number and beginning: what was counted for them
-        stays, also where nobody has asked since policies changed somewhere else. One that begins
-        again begins at nothing: what it did before was a reason to stop it.
+        `canaries` are all that act, by level, number and beginning: their counts are kept, even if
+        nobody has asked since policies changed somewhere else. One that begins again begins at
+        zero: what it did before was a reason to stop it.
         """
         found: dict[str, frozenset[tuple[str, int, int]]] = {}
         for each in governing:
@@ -248,7 +248,7 @@ class Trials:
         self._for = found
 
     def watches(self, digest: str) -> bool:
-        """Whether what ends under this document is counted."""
+        """Whether requests under this document are counted."""
         return digest in self._arms
 
     def count(
@@ -261,7 +261,7 @@ class Trials:
         cost_microusd: int,
         unsound: Iterable[str] = (),
     ) -> None:
-        """A request ended; nothing happens when its document is not on trial."""
+        """Count a request; does nothing if its document is not on trial."""
         arm = self._arms.get(digest)
         if arm is None:
             return
@@ -272,7 +272,7 @@ class Trials:
             arm.answer(duration_us, cost_microusd, unsound)
 
     def harmful(self, governing: list[Governing]) -> Iterator[tuple[Trial, str]]:
-        """Canaries that must go, and why."""
+        """Canaries that must be withdrawn, and why."""
         for each in governing:
             live = self._arms.get(each.document.digest, Arm())
             for trial in each.trials:
@@ -281,15 +281,15 @@ class Trials:
                     yield trial, reason
 
     def harm(self, trial: Trial, canary: Arm, live: Arm) -> str:
-        """Empty, or what speaks against a canary by its own rules."""
+        """What speaks against a canary by its own rules; empty if nothing does."""
         return harm(canary, live, trial.guard or self._rules)
 
     def on_harm(self, trial: Trial) -> OnHarm:
-        """What is to become of it then."""
+        """What is to happen to the canary then."""
         return (trial.guard or self._rules).on_harm
 
     def figures(self, governing: list[Governing]) -> list[tuple[Trial, Arm, Arm]]:
-        """What this worker saw of each version on trial, and beside it, of all projects together.
+        """This worker's counts for each version on trial and beside it, over all projects together.
 
         Documents that several projects share are counted once.
         """

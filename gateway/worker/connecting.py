@@ -36,7 +36,7 @@ MISSING: Final = (
     Step("credential", "bad", "missing"),
     *skipped("not_tried", "call"),
 )
-"""Of a next version that is not there any more, or does not open."""
+"""Reason if the next version is no longer there, or does not decrypt."""
 Board = Callable[[], TargetBoard]
 Trial = Callable[[str], Awaitable[Provider]]
 
@@ -52,7 +52,7 @@ def connection_tests(
     trial: Trial,
     due: Callable[[], bool] | None = None,
 ) -> Duty:
-    """What a worker does about ordered tests, as one of its duties."""
+    """The worker's duty that carries out ordered tests."""
     tests = ConnectionTests(
         CheckupTable(database, clock),
         settings.audit.worker,
@@ -67,7 +67,7 @@ def connection_tests(
 
 
 class ConnectionTests:
-    """What one worker does about ordered tests."""
+    """Carries out ordered tests on one worker."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class ConnectionTests:
         audit: AuditLog,
         clock: Clock,
     ) -> None:
-        """`providers` are those of this moment: a credential that changed is tested, too.
+        """`providers` gives the current ones: a credential that changed is tested, too.
 
         `trial` makes an adapter with the next version of a provider's credential.
         """

@@ -24,9 +24,9 @@ from gateway.telemetry import Event, logger
 PERIOD_S: Final = 300.0
 BATCHES: Final = 20
 HOURS_LOOKED_AT: Final = 3
-"""The hour that is now and those before: records come late where an answer took long."""
+"""The current hour and those before: records of long answers come late."""
 TURN: Final = 32
-"""So many are judged in one turn of the loop: about a millisecond."""
+"""How many are judged in one turn of the loop, in about a millisecond."""
 _Place = tuple[int, str]
 """An hour, and a team or a key."""
 
@@ -50,7 +50,7 @@ class HourWatch:
         self._log = logger()
 
     async def tend(self) -> None:
-        """Add up what is new, judge the last hours, and tell what was found by whomever.
+        """Add up what is new, judge the last hours, and alert to what any worker found.
 
         Raises:
             NotReady: the database does not answer.
@@ -117,7 +117,7 @@ class HourWatch:
 def hour_watch(
     floor_microusd: int, database: Database, clock: Clock, hook: WebHook | None
 ) -> tuple[Duty, ...]:
-    """The duty of a worker; none where the floor says that nobody wants to know."""
+    """The duty of a worker; none if the floor in the settings says that nobody wants to know."""
     if not floor_microusd:
         return ()
     found = UnusualHours(database, clock)

@@ -28,7 +28,7 @@ from gateway.telemetry import Event, logger
 ACTOR: Final = "drift"
 PERIOD_S: Final = 60.0
 HOURS_AT_ONCE: Final = 12
-"""So many hours of all organisations are profiled in one go: a history of weeks takes its time."""
+"""How many hours of all organisations are profiled at once: weeks of history take their time."""
 
 
 class DriftWatch:
@@ -55,10 +55,10 @@ class DriftWatch:
         self._log = logger()
 
     async def tend(self) -> None:
-        """Profile what is over, judge what is new, and obey what was found by whomever.
+        """Profile finished hours, judge what is new, and act on what any worker found.
 
         Raises:
-            AuditUnavailable: what was found is not on record yet; the next call tries again.
+            AuditUnavailable: a finding is not recorded yet; the next call tries again.
             NotReady: the database does not answer.
         """
         try:
@@ -80,7 +80,7 @@ class DriftWatch:
             await self._alerting.perform()
 
     async def _obey(self) -> None:
-        """Withdraw what is promised of routes whose prompts drift; give back what no longer is."""
+        """Withdraw promises for routes whose prompts drift; restore those that no longer do."""
         acting = await self._table.acting()
         if self._settings.withdraws_guarantee:
             self._inspector.withdraw(withdrawn(acting, self._inspector))
@@ -89,7 +89,7 @@ class DriftWatch:
             self._metrics.drifts_open(kind, open_now)
 
     async def _catch_up(self, organisation: str, count_max: int) -> int:
-        """How many hours were profiled."""
+        """Profile hours that are missing; returns how many."""
         done = 0
         while done < count_max and (hour := await self._hours.claim(organisation)) is not None:
             done += 1
@@ -130,10 +130,10 @@ class DriftWatch:
 
 
 def withdrawn(acting: Sequence[Drift], inspector: Inspector) -> Collection[tuple[str, str]]:
-    """Organisation and route of everything that is promised no more.
+    """Organisation and route of every withdrawn promise.
 
-    Accepted traffic is the reference of the next drift, but nothing was shown of it: the promise
-    holds again when it is another one, made of labels of today.
+    Accepted traffic becomes the reference for the next drift, but nothing was shown for it: a
+    promise holds again only once it is a new one, made from today's labels.
     """
     return {
         (each.organisation, each.scope)
@@ -147,7 +147,7 @@ def withdrawn(acting: Sequence[Drift], inspector: Inspector) -> Collection[tuple
 
 
 def told(drift: Drift) -> str:
-    """A drift in one line of a log."""
+    """A drift in one log line."""
     return f"{drift.kind} of {drift.scope}: {drift.said}"
 
 
@@ -175,7 +175,7 @@ def drift_watch(
     metrics: Metrics,
     hook: WebHook | None,
 ) -> tuple[Duty, ...]:
-    """The duty of a worker; none where the settings say so."""
+    """The duty of a worker; none if the settings say so."""
     if not settings.enabled:
         return ()
     table = DriftTable(database, clock)

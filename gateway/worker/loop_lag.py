@@ -14,7 +14,7 @@ BOUNDS_S = (0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 5)
 
 
 class LoopLag(Collector):
-    """Asks to be called four times a second, and counts by how much that comes later."""
+    """Asks to be called four times a second, and measures how much later that happens."""
 
     def __init__(self) -> None:
         self._lags = Durations(BOUNDS_S)

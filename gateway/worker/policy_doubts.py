@@ -9,16 +9,17 @@ from policies.checking.check import CheckReport, check
 
 
 def report_among(settings: Settings, text: str, name: str) -> CheckReport:
-    """All that is said of a text, as `policy check --config` says it."""
+    """All problems of a policy text, as `policy check --config` reports them."""
     targets = {target.name: target for target in configured_targets(settings)}
     headers = [header.replace("-", "_") for header in settings.policy.headers]
     return check(text, name, TargetBoard(targets, {}).facts_for(None), LABELS, headers)
 
 
 def doubts_about(settings: Settings) -> list[str]:
-    """Of the configured document, which passed; nothing of the shipped one: nobody here wrote it.
+    """Doubts about the configured document, which was accepted; the shipped one is not checked.
 
-    A target that the settings lack stops no start: a price file may bring it. It is a doubt here.
+    A target that the settings lack does not prevent a start: a price file may bring it. Here it is
+    a doubt.
     """
     if not settings.policy.file:
         return []

@@ -36,9 +36,9 @@ from gateway.types import Target
 
 
 LOOK_S: Final = 5.0
-"""How often an engine that is in no pool is asked for its figures; a pool asks its own members."""
+"""How often an engine outside of pools is asked for its figures; a pool asks its own members."""
 METRICS_EVERY: Final = 5
-"""Of so many reports one adds the metrics up anew: that costs a millisecond."""
+"""One in so many reports adds the metrics up anew: that costs a millisecond."""
 LEAVE_S: Final = 2.0
 
 
@@ -49,29 +49,29 @@ class Engine(Protocol):
     def kind(self) -> str: ...
 
     async def figures(self) -> Figures | None:
-        """Raises UpstreamFailed when it does not answer."""
+        """Raises UpstreamFailed if it does not answer."""
         ...
 
 
 class Pool(Protocol):
-    """A pool, as far as it tells of its members."""
+    """A pool, as far as it reports its members."""
 
     def seen(self) -> Sequence[MemberReport]: ...
 
 
 class Parts(Struct, frozen=True):
-    """What a worker consists of, as far as its report tells of it."""
+    """The parts of a worker that its report is about."""
 
     snapshots: SnapshotKeeper
     health: TargetHealth
     metrics: Metrics
     pools: Sequence[Pool]
     engines: Callable[[], Mapping[str, Engine]]
-    """By provider; built anew when a credential changes, so they are asked for each time."""
+    """By provider; built anew when a credential changes, so they are looked up each time."""
     differing: Callable[[], Collection[str]]
-    """Members that answer otherwise than others of the same weights."""
+    """Members that answer differently from others with the same weights."""
     said: Callable[[str], tuple[str, tuple[str, ...]] | None]
-    """By provider: why it cannot be called, and what it serves; None before it said."""
+    """By provider: why it cannot be called, and what it serves; None before its first answer."""
     problems: Callable[[], tuple[str, ...]]
     master_key_id: str = ""
 
@@ -86,10 +86,11 @@ class Presence:
         self._reports = 0
         self._sums: dict[str, float] = {}
         self._priced: Mapping[str, Target] = {}
-        """Whose prices have the digest `_prices`; other targets or prices are another mapping."""
+        """Targets whose prices have the digest `_prices`; a change makes another mapping."""
         self._prices = prices_digest(self._priced)
         self.wake = asyncio.Event()
-        """A change is in force here: whoever waits for it need not wait for the next report."""
+        """Set when a change is in force here: whoever waits for it need not wait for the next
+        report."""
         self._first = WorkerReport(
             worker=settings.audit.worker,
             seen_us=0,
@@ -103,21 +104,21 @@ class Presence:
         )
 
     def published(self, revision: int) -> None:
-        """From this moment on this worker serves by a revision."""
+        """From now on this worker serves by this revision."""
         if not self._applied or self._applied[-1].revision != revision:
             self._applied.append(Applied(revision, self._clock.utc_us()))
             self.wake.set()
 
     @property
     def duties(self) -> tuple[Duty, ...]:
-        """What the worker does for it beside requests."""
+        """The duties that keep the report up to date."""
         return (
             Duty("engines", LOOK_S, self.look, Event.UPKEEP_FAILED),
             Duty("presence", PERIOD_S, self.report, Event.UPKEEP_FAILED, self.wake),
         )
 
     async def look(self) -> None:
-        """Ask engines in no pool for their figures; one that says nothing keeps its old ones."""
+        """Ask engines outside of pools for their figures; a silent one keeps its old ones."""
         engines = self._parts.engines()
         asked = await asyncio.gather(*(_figures(each) for each in engines.values()))
         now_s = self._clock.monotonic_s()
@@ -126,7 +127,7 @@ class Presence:
                 self._observed.note(name, figures, now_s)
 
     async def arrive(self) -> None:
-        """Say that this worker is there, before it serves: nobody migrates past it from then on.
+        """Register this worker before it serves: from then on nobody migrates past it.
 
         Raises:
             NotReady: the database does not answer.
@@ -135,7 +136,7 @@ class Presence:
         await self._table.arrive(self.gathered())
 
     async def report(self) -> None:
-        """Store how this worker is now.
+        """Store the current state of this worker.
 
         Raises:
             NotReady: the database does not answer; the next report says the same.
@@ -143,13 +144,13 @@ class Presence:
         await self._table.put(self.gathered())
 
     async def leave(self) -> None:
-        """It stops in good order, and nobody should look for it; a lost database may keep it."""
+        """Remove the report at an orderly stop; if the database is away, it may remain."""
         with suppress(NotReady, TimeoutError):
             async with asyncio.timeout(LEAVE_S):
                 await self._table.leave(self._first.worker, self._first.started_us)
 
     def gathered(self) -> WorkerReport:
-        """How this worker is now."""
+        """The current state of this worker."""
         snapshots, now_s = self._parts.snapshots, self._clock.monotonic_s()
         if self._reports % METRICS_EVERY == 0:
             self._sums = added_up(self._parts.metrics)
@@ -211,7 +212,7 @@ class Presence:
 
 
 def prices_digest(targets: Mapping[str, Target]) -> str:
-    """Equal where every target costs the same, wherever its price was read and when."""
+    """Equal if every target costs the same, wherever and whenever its price was read."""
     prices = {
         name: msgspec.structs.replace(target.price, source="", as_of="")
         for name, target in targets.items()
@@ -221,7 +222,7 @@ def prices_digest(targets: Mapping[str, Target]) -> str:
 
 
 def added_up(metrics: Metrics) -> dict[str, float]:
-    """Every family of this worker as one number; of histograms, how many and how much in all."""
+    """Every metric family of this worker as one number; of histograms, count and sum."""
     sums: dict[str, float] = {}
     for family in metrics.registry.collect():
         for sample in family.samples:

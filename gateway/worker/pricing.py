@@ -33,7 +33,7 @@ def configured_targets(settings: Settings, prices: PriceText | None = None) -> t
 
 
 class PriceWatch:
-    """Follows the prices in force of a running worker: those of the database, or a price file."""
+    """Follows the prices in force on a running worker: the database's, or a price file's."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class PriceWatch:
         retarget: Callable[[tuple[Target, ...]], None],
         files: PriceFiles | None = None,
     ) -> None:
-        """`retarget` is given all targets whenever other prices were taken.
+        """`retarget` gets all targets whenever new prices take effect.
 
         Raises:
             ConfigurationInvalid: with the file, the key and the reason.
@@ -56,7 +56,7 @@ class PriceWatch:
         self._log = logger()
 
     async def start(self) -> None:
-        """Take what is in force in the database, before the first request.
+        """Apply what is in force in the database, before the first request.
 
         Raises:
             ConfigurationInvalid: a target has no price there: nothing is served at another.
@@ -67,7 +67,7 @@ class PriceWatch:
             self._take(prices, _targets(self._settings, prices))
 
     async def follow(self) -> None:
-        """Take prices that have changed; say so, or why not, once per change."""
+        """Apply prices that have changed; log it, or why not, once per change."""
         try:
             prices = await self._in_force()
         except ConfigurationInvalid as error:
@@ -87,7 +87,7 @@ class PriceWatch:
         self._take(prices, targets)
 
     async def _in_force(self) -> PriceText:
-        """The text is read only when another file was put in force, or a file may have changed."""
+        """The text is read only if another file was put in force, or a file may have changed."""
         order = NEVER if self._files is None else await self._files.standing()
         if self._files is None or order.number == CONFIGURED:
             self._place = order.place
@@ -145,7 +145,7 @@ def _capabilities(target: Target, settings: Settings) -> frozenset[str]:
 
 
 def _continues_text(provider: str, settings: Settings) -> bool:
-    """Whether an engine continues bare text, or each of a pool's members does."""
+    """Whether an engine continues bare text, or every member of a pool does."""
     setting = settings.providers.get(provider)
     if setting is None:
         return False

@@ -41,7 +41,7 @@ class Prober:
         self._log = logger()
 
     def board(self) -> TargetBoard:
-        """Targets as they are known now; one that nobody asked about yet counts as available."""
+        """Targets as they are known now; one that has not been asked yet counts as available."""
         targets: dict[str, Target] = {}
         unavailable: dict[str, str] = {}
         for configured in self._targets:
@@ -52,7 +52,7 @@ class Prober:
         return TargetBoard(targets, unavailable, self._first_token_ms)
 
     def measured(self, first_token_ms: Mapping[str, int]) -> None:
-        """How fast targets were lately, on a coarse scale; publish a new board on a change."""
+        """Take recent speeds of targets, on a coarse scale; publish a new board on a change."""
         if first_token_ms != self._first_token_ms:
             self._first_token_ms = first_token_ms
             self._publish()
@@ -63,7 +63,7 @@ class Prober:
         self._publish()
 
     def said(self, provider: str) -> tuple[str, tuple[str, ...]] | None:
-        """Why a host cannot be called, empty where it can, and its models; None before it said."""
+        """Why a host cannot be called, empty if it can, and its models; None before it answered."""
         if provider not in self._served:
             return None
         return self._down.get(provider, ""), tuple(self._served[provider])
@@ -92,7 +92,7 @@ class Prober:
             self._publish()
 
     def _known(self, target: Target) -> tuple[Target, str]:
-        """A target with what its engine said of itself, and why it cannot be called."""
+        """A target with what its engine reports, and why it cannot be called."""
         reason = self._providers[target.provider].unavailable_reason
         reason = reason or self._down.get(target.provider, "")
         served = self._served.get(target.provider)

@@ -24,12 +24,12 @@ ACTOR: Final = "gateway"
 ACTION: Final = "reveal.reported"
 PERIOD_S: Final = 60.0
 LISTED_MAX: Final = 50
-"""Reveals that a record names one by one; it counts all of them."""
+"""Reveals that a record names individually; it counts all of them."""
 _LOOKED_AT: Final = 1_000
 
 
 class ReportMessage(Struct, frozen=True):
-    """What a web hook gets: names of people and numbers, nothing of any content."""
+    """What a web hook gets: names of people and numbers, no content."""
 
     event: str
     organisation: str
@@ -42,7 +42,7 @@ class ReportMessage(Struct, frozen=True):
 
 
 def report_message(report: RevealReport) -> Told:
-    """Of a week's reveals."""
+    """The message about a week's reveals."""
     message = ReportMessage(
         event="reveals.reported",
         organisation=report.organisation,
@@ -76,7 +76,7 @@ class RevealReporting:
         )
 
     async def tend(self) -> None:
-        """Make what is owed, and send what was made.
+        """Make reports that are due, and send those that were made.
 
         Raises:
             AuditUnavailable: a report could not be recorded; it is made again after a minute.
@@ -114,7 +114,7 @@ class RevealReporting:
         await self._deeds.record(ACTOR, ACTION, week.organisation, after=listed, **detail)
 
     async def _is_recorded(self, week: Week) -> bool:
-        """Whether somebody who claimed it before got as far as the log."""
+        """Whether a worker that claimed it before got as far as the log."""
         query = AuditQuery(
             organisation=OPERATORS, stage="admin", action=ACTION, since_us=week.until_us
         )

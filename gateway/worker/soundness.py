@@ -9,7 +9,7 @@ from gateway.telemetry import Event, logger
 
 
 class Soundness:
-    """Looks at what a worker cannot serve without; keeps nothing but its last word."""
+    """Checks what a worker cannot serve without; keeps only its last verdict."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Soundness:
         self._log = logger()
 
     def audit_reason(self) -> str:
-        """Why nothing may be done now; empty while the audit log can be added to."""
+        """Why nothing may be done now; empty while the audit log can be written."""
         if said := self._integration.put_back:
             return f"{said[0].upper()}{said[1:]}."
         if self._integration.problem:
@@ -44,13 +44,13 @@ class Soundness:
         return "" if self._evidence.healthy else "The audit log cannot be written."
 
     def problems(self) -> tuple[str, ...]:
-        """What people who look after an installation should know of this worker."""
+        """Problems of this worker that operators should know of."""
         reports = "" if self._ledger.is_reporting else "What was spent cannot be reported."
         reasons = (self.audit_reason(), self._watcher.problem(), reports)
         return tuple(filter(None, (*reasons, *self._integration.not_reckoned)))
 
     async def report(self) -> None:
-        """Once a second: tend the audit log, and tell metrics and log how both are."""
+        """Once a second: tend the audit log, and report the state of both to metrics and log."""
         await self._evidence.tend()
         self._metrics.audit_healthy.set(1 if self._evidence.healthy else 0)
         self._metrics.audit_carried.set(1 if self._evidence.is_carried else 0)

@@ -25,7 +25,7 @@ USED_PERCENT = (0, 80, 100)
 
 
 class Seen(Struct, frozen=True):
-    """The parts of a worker that are looked at."""
+    """The parts of a worker that are read."""
 
     snapshots: SnapshotKeeper
     health: TargetHealth
@@ -39,7 +39,7 @@ class Seen(Struct, frozen=True):
 
 
 class Standing(Collector):
-    """Series of one worker."""
+    """The metrics of one worker."""
 
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
@@ -119,7 +119,7 @@ class Standing(Collector):
 
 
 def _gauge(name: str, text: str, value: float | None) -> Metric:
-    """Without a sample where there is no value yet."""
+    """A gauge; without a sample if there is no value yet."""
     made = GaugeMetricFamily(name, text, labels=())
     if value is not None:
         made.add_metric((), value)

@@ -23,7 +23,7 @@ from gateway.telemetry import Event, logger
 
 NOT_TOLD: Final = "not told"
 JUMP_S: Final = 1.0
-"""Beyond this between two looks the clock was set; a kept clock is slewed by 0.5 ms a second."""
+"""A larger change between two looks means the clock was set; slewing is 0.5 ms a second."""
 UNSYNCHRONISED: Final = 0x0040
 IN_NANOSECONDS: Final = 0x2000
 _ERROR_STATE: Final = 5
@@ -32,16 +32,16 @@ _SIGNS: Final = (
     (Path("/run/systemd/timesync/synchronized"), "systemd-timesyncd"),
     (Path("/run/ntpd.pid"), "ntpd"),
 )
-"""What programs that keep a clock leave where it can be seen."""
+"""Files that programs which keep a clock leave behind."""
 
 
 class ClockReading(Struct, frozen=True):
-    """The kernel's word on its clock."""
+    """What the kernel says about its clock."""
 
     is_kept: bool
     offset_us: int
     error_max_us: int
-    """By its own estimate it is off by no more."""
+    """The largest error by its own estimate."""
 
 
 class _Timex(ctypes.Structure):
@@ -59,7 +59,7 @@ class _Timex(ctypes.Structure):
 
 
 def kernel_clock() -> ClockReading | None:
-    """None where the system has no such word."""
+    """None if the system does not offer this."""
     if sys.platform != "linux":
         return None
     said = _Timex()
@@ -75,12 +75,12 @@ def kernel_clock() -> ClockReading | None:
 
 
 def keeper() -> str:
-    """The program that keeps the clock, if it shows."""
+    """The program that keeps the clock, if it can be seen."""
     return next((name for path, name in _SIGNS if path.exists()), NOT_TOLD)
 
 
 class ClockStatements:
-    """Writes into the log what the clock of this worker's machine follows."""
+    """Records what the clock of this worker's machine follows."""
 
     def __init__(
         self,
@@ -89,14 +89,14 @@ class ClockStatements:
         source: str,
         read: Callable[[], ClockReading | None] = kernel_clock,
     ) -> None:
-        """`source` is the operator's word for it; it is recorded beside what the system tells."""
+        """`source` is the operator's statement; it is recorded beside what the system says."""
         self._deeds = deeds
         self._worker = worker
         self._source = source
         self._read = read
 
     async def state(self) -> None:
-        """One record; raises AuditUnavailable."""
+        """Write one record; raises AuditUnavailable."""
         found = self._read()
         said = {
             "source": self._source,
@@ -111,8 +111,8 @@ class ClockStatements:
 class ClockJumps:
     """Notices that somebody set the wall clock: it must advance as the monotonic one does.
 
-    Records keep their order by their numbers, whatever their times say; the record that is written
-    here tells whoever reads those times from which to which they went, and by how much.
+    Records keep their order by their numbers, whatever their times say. The record written here
+    tells readers of those times when they jumped, from what to what, and by how much.
     """
 
     def __init__(self, deeds: Deeds, worker: str, clock: Clock) -> None:
@@ -123,7 +123,7 @@ class ClockJumps:
         self._log = logger()
 
     async def look(self) -> None:
-        """One record if the clock was set since the last look.
+        """Write a record if the clock was set since the last look.
 
         Raises:
             AuditUnavailable: it could not be written; the next look finds the same jump.
@@ -148,7 +148,7 @@ class ClockJumps:
 
 
 def clock_duties(deeds: Deeds, settings: AuditSettings, clock: Clock) -> tuple[Duty, ...]:
-    """Jumps are always watched for; statements are made where it is said what the clock follows."""
+    """Jumps are always watched for; statements are made only if a setting says what is followed."""
     jumps = ClockJumps(deeds, settings.worker, clock)
     watch = Duty("clock_jumps", rhythm.CLOCK_JUMPS_S, jumps.look, Event.UPKEEP_FAILED)
     if not settings.clock_source:
