@@ -18,11 +18,11 @@ from gateway.types import Target
 
 
 INCLUDED: Final = "message.output_text.logprobs"
-"""How responses ask for them."""
+"""The value of `include` by which responses ask for them."""
 
 
 class Rival(Struct, frozen=True):
-    """A token that was nearly said."""
+    """A token that was nearly chosen."""
 
     token: str
     logprob: float
@@ -31,7 +31,7 @@ class Rival(Struct, frozen=True):
 
 class Token(Rival, frozen=True, kw_only=True):
     top_logprobs: list[Rival] | None = None
-    """Some servers say of none that there is nothing."""
+    """Some servers send null if there are none."""
 
 
 class _Told(Struct):
@@ -73,10 +73,10 @@ _END = msgspec.json.Decoder(_End)
 
 
 def odds_of_chat(tree: Mapping[str, object]) -> Odds | None:
-    """What a chat asks for; `top_logprobs` alone asks for nothing that its vendor would tell.
+    """What a chat asks for; `top_logprobs` alone asks for nothing that its vendor would send.
 
     Raises:
-        FeatureUnsupported: that alone.
+        FeatureUnsupported: only that is set.
     """
     beside = tree.get("top_logprobs")
     if tree.get("logprobs"):
@@ -100,10 +100,10 @@ def asks_odds(tree: Mapping[str, object]) -> bool:
 
 
 def told_to_chat(odds: Odds | None, target: Target, *, reasons: bool) -> dict[str, object]:
-    """What a chat completion is asked for.
+    """The fields that ask a chat completion for them.
 
     Raises:
-        FeatureUnsupported: the model tells none.
+        FeatureUnsupported: the model gives none.
     """
     if odds is None:
         return {}
@@ -113,10 +113,10 @@ def told_to_chat(odds: Odds | None, target: Target, *, reasons: bool) -> dict[st
 
 
 def told_to_response(odds: Odds | None, target: Target, *, reasons: bool) -> int | None:
-    """How many tokens beside each a response is asked for; None for no odds at all.
+    """How many alternatives for each token a response is asked for; None for no odds at all.
 
     Raises:
-        FeatureUnsupported: the model tells none.
+        FeatureUnsupported: the model gives none.
     """
     if odds is None:
         return None
@@ -125,7 +125,7 @@ def told_to_response(odds: Odds | None, target: Target, *, reasons: bool) -> int
 
 
 def in_chat(raw: bytes) -> list[Token]:
-    """Of a whole chat completion, or of a chunk; what cannot be read was not told."""
+    """From a complete chat completion, or a chunk; unreadable ones count as missing."""
     try:
         told = [choice.logprobs for choice in _CHAT.decode(raw).choices]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -134,7 +134,7 @@ def in_chat(raw: bytes) -> list[Token]:
 
 
 def in_response(raw: bytes) -> list[Token]:
-    """Of a whole response."""
+    """From a complete response."""
     try:
         return _said_in(_RESPONSE.decode(raw))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -142,7 +142,7 @@ def in_response(raw: bytes) -> list[Token]:
 
 
 def in_end(event: bytes) -> list[Token]:
-    """Of the event that ends a response's stream and says all of it once more."""
+    """From the event that ends a response's stream and repeats all of it."""
     try:
         return _said_in(_END.decode(_data_of(event)).response)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -155,12 +155,12 @@ def _said_in(response: _Response) -> list[Token]:
 
 
 def in_chunk(event: bytes) -> list[Token]:
-    """Of a server-sent event of a chat."""
+    """From a server-sent event of a chat."""
     return in_chat(_data_of(event))
 
 
 def in_piece(event: bytes) -> list[Token]:
-    """Of a server-sent event of a response that tells a piece of its words."""
+    """From a server-sent event of a response with a piece of its words."""
     try:
         return _PART.decode(_data_of(event)).logprobs or []
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -173,7 +173,7 @@ def _data_of(event: bytes) -> bytes:
 
 
 def whole(tokens: Iterable[Token]) -> list[dict[str, object]]:
-    """As a whole answer tells them, in either dialect; a response needs the bytes of each."""
+    """As a complete answer gives them, in either dialect; a response needs the bytes of each."""
     return [
         _rival(token) | {"top_logprobs": [_rival(each) for each in token.top_logprobs or ()]}
         for token in tokens
@@ -186,7 +186,7 @@ def _rival(token: Rival) -> dict[str, object]:
 
 
 def in_pieces(tokens: Iterable[Token]) -> list[dict[str, object]]:
-    """As an event of a response tells them: without bytes."""
+    """As an event of a response gives them: without bytes."""
     return [
         {
             "token": token.token,

@@ -61,21 +61,21 @@ _UNPAID_CODES = frozenset(
 )
 """OpenAI's (429 and 400), Anthropic's and Moonshot's."""
 _UNPAID_WORDS = ("credit balance is too low", "used all available credits")
-"""Anthropic's (400) and xAI's (429), whose codes are those of any such status. Not OpenAI's words
-for the same: Gemini says them of a limit that is over within the minute."""
+"""Anthropic's (400) and xAI's (429), whose codes are those of any such status. OpenAI's words for
+the same are not here: Gemini uses them for a limit that is over within the minute."""
 _UNPAID = "The gateway's account at the upstream has no money left: tell whoever runs the gateway."
 _CODE = re.compile(r"\A[A-Za-z0-9_.-]{1,64}\Z")
 CONTEXT_CODE = "context_length_exceeded"
 CALL_ID_CODE = "3280"
-"""Mistral's, for an id of a call that is not of nine letters and digits; engines that run its
-models say no more than the words."""
+"""Mistral's code for a call id that is not of nine letters and digits; engines that run its models
+send only the words."""
 _CALL_ID_WORDS = "must be a-z, a-z, 0-9, with a length of 9"
 THOUGHT_CODE = "unknown_reasoning_content"
-"""Ours, for what servers say in words or by a place alone: no turn of theirs has such a field."""
+"""Our code for what servers say only in words or by a place: their turns have no such field."""
 SEAL_CODE = "unknown_extra_content"
-"""So of what Google's models seal a call with."""
+"""The same for what Google's models seal a call with."""
 UNSEALED_CODE = "missing_thought_signature"
-"""Ours again: Google's newer models take no call of this turn that nobody sealed."""
+"""Ours again: Google's newer models refuse a call of the current turn without a seal."""
 _REFUSED = r"(?:unsupported|not (?:permitted|allowed|supported)|unexpected|cannot find)"
 _SAID_OF_HISTORY = (
     (CALL_ID_CODE, re.compile(re.escape(_CALL_ID_WORDS))),
@@ -112,7 +112,7 @@ class _Body(Struct):
 
 
 _BODY = msgspec.json.Decoder(_Body | list[_Body])
-"""Google's, whose shape is OpenAI's, stands in a list."""
+"""Google's errors, in OpenAI's shape, come in a list."""
 
 
 def decode_error(status: int, raw: bytes, retry_after_s: float | None) -> UpstreamRefused:
@@ -141,14 +141,14 @@ def decode_error(status: int, raw: bytes, retry_after_s: float | None) -> Upstre
 
 
 def _is_unpaid(status: int, code: str, lowered: str) -> bool:
-    """Whether nobody is answered before our account there has money again."""
+    """Whether nobody is answered until our account there has money again."""
     if status == _UNPAID_STATUS or code in _UNPAID_CODES:
         return True
     return status < _SERVER_ERROR_MIN and any(words in lowered for words in _UNPAID_WORDS)
 
 
 def _read(raw: bytes) -> tuple[str, str, str, str]:
-    """Message, code, detail and parameter of an error body; empty where it has none."""
+    """Message, code, detail and parameter of an error body; empty if it has none."""
     try:
         told = _BODY.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -167,9 +167,9 @@ def _read(raw: bytes) -> tuple[str, str, str, str]:
 
 
 def _read_detail(detail: object) -> tuple[str, str, str, str]:
-    """What a server made with FastAPI says: a sentence, or a list of flaws with their places.
+    """The error of a server made with FastAPI: a sentence, or a list of flaws with their places.
 
-    Of a list the first one is told: its place, and never what stood there.
+    Of a list the first one is used: its place, and never its value.
     """
     if isinstance(detail, str):
         return detail, "", "", ""

@@ -42,7 +42,7 @@ class AnthropicMessages:
         return structs.replace(upstream, body=body.patch(upstream.body, {FIELD: MARKER}))
 
     def mend_request(self, body: bytes, error: GatewrightError) -> UpstreamBody | None:
-        """Signed thinking must come back whole: without it, a tool's result has no question."""
+        """Signed thinking must come back complete: without it, a tool's result has no question."""
         del body, error
         return None
 

@@ -59,14 +59,15 @@ _REFUSED: Mapping[str, tuple[str, int]] = {
     "container": ("Containers do not exist there", 56),
     "mcp_servers": ("MCP servers cannot be called from there", 19),
 }
-"""Why they are refused, and the rule that says so."""
+"""Why they are refused, and the number of the rule."""
 
 _EFFORTS: Mapping[str, str] = {"max": "xhigh"}
-"""Not every model of other vendors knows the most effort of this one's."""
+"""Not every model of other vendors knows this vendor's highest effort."""
 _THINKING = frozenset({"enabled", "adaptive"})
-"""Up to a budget, and as much as the model sees fit: what other vendors' do that are told nothing.
+"""Up to a budget, and as much as the model sees fit: the default of other vendors' models.
 
-When to think has no word there."""
+They have no word for when to think.
+"""
 _PLACED_OF_TURN = frozenset(TurnWire.__struct_fields__)
 _INNER: Mapping[str, type[Struct]] = {
     "system": SystemBlock,
@@ -93,7 +94,7 @@ OWN_NAMES: OwnNames = {
     "stop": ("stop_sequences",),
     "tools.schema": ("tools.input_schema",),
 }
-"""What the hub calls otherwise; a schema is always kept to here, so there is no word for it."""
+"""Names that differ in the hub; a schema is always enforced here, so there is no field for that."""
 
 
 def read_conversation(request: ChatRequest) -> Conversation:
@@ -153,7 +154,7 @@ def read_conversation(request: ChatRequest) -> Conversation:
 
 
 def _note_inner_fields(tree: Mapping[str, Any], losses: Losses) -> None:
-    """Of what crosses; blocks that are left out whole are reported by their own names."""
+    """Fields of what crosses; blocks left out completely are reported by their own names."""
     for name, shape in _INNER.items():
         losses.add_unread(tree.get(name), shape, f"{name}.")
     for turn in tree["messages"]:
@@ -200,7 +201,7 @@ def _response_format(wire: MessagesBody, losses: Losses) -> ResponseFormat | Non
 
 
 def _reasoning(wire: MessagesBody, losses: Losses) -> Reasoning | None:
-    """Where two things are said of it, elsewhere only one of them can be."""
+    """The reasoning settings; elsewhere only one of two settings can be expressed."""
     effort = (wire.output_config.effort or "") if wire.output_config is not None else ""
     thinking = wire.thinking
     if thinking is not None and thinking.type == "disabled":

@@ -14,9 +14,9 @@ from msgspec import Struct
 
 PATH_LENGTH_MAX = 200
 WALKED_CHARACTERS_MAX = 64 * 1024
-"""Further into a broken body than this no path is looked for; that takes some ten milliseconds."""
+"""No path is searched further into a broken body than this, which takes some ten milliseconds."""
 WALKED_NODES_MAX = 10_000
-"""And among more values than this; that takes as long."""
+"""Nor among more values than this, which takes as long."""
 _TOLD = re.compile(r"[A-Za-z_]\w{0,63}(?:\[\d{1,6}\]|\.\w{1,64})*", re.ASCII)
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"?|[{}\[\],:]')
 _WORDS = frozenset(
@@ -81,10 +81,10 @@ class _Flaw(Struct):
 
 
 def path_of_ambiguity(text: str) -> str:
-    """The path of the first key that is there twice, or of a number that is none.
+    """The path of the first duplicate key, or of a number that is none.
 
-    Empty where the text is too long to be read again for it, or breaks off behind it, so that no
-    tree of it can be had.
+    Empty if the text is too long to be read again for this, or breaks off behind the flaw, so that
+    it has no tree.
     """
     if len(text) > WALKED_CHARACTERS_MAX:
         return ""
@@ -98,7 +98,7 @@ def path_of_ambiguity(text: str) -> str:
 
 
 def path_to(text: str, end: int) -> str:
-    """The path of the value that a broken text breaks off in, or of what holds it."""
+    """The path of the value in which a broken text breaks off, or of its container."""
     if end > WALKED_CHARACTERS_MAX:
         return ""
     path = ""
@@ -111,7 +111,7 @@ def path_to(text: str, end: int) -> str:
 
 
 def _places(text: str, end: int) -> list[int | str]:
-    """Of each object and list that is open at `end`: the key (empty before it) or the index."""
+    """For each object and list open at `end`: the key (empty before it) or the index."""
     places: list[int | str] = []
     said = ""
     for token in _TOKEN.finditer(text, 0, end):
@@ -143,7 +143,7 @@ def path_of_half_pair(tree: object) -> str:
 
 
 def path_of_depth(tree: object, depth_max: int) -> str:
-    """The path of the first value that lies too deep, as far as it can be told."""
+    """The path of the first value that is nested too deeply, as far as it can be told."""
     return next((path for path, _ in _nodes(tree, depth_max)), "")
 
 
@@ -162,9 +162,9 @@ def _checked(text: str) -> object:
 
 
 def _nodes(tree: object, from_depth: int) -> Iterator[tuple[str, object]]:
-    """Paths and values in the order of the body, those above `from_depth` left out.
+    """Paths and values in the order of the body, without those above `from_depth`.
 
-    It ends early where there are too many.
+    It ends early if there are too many.
     """
     pending: list[tuple[str, object, int]] = [("", tree, 0)]
     walked = 0
@@ -186,9 +186,9 @@ def _nodes(tree: object, from_depth: int) -> Iterator[tuple[str, object]]:
 
 
 def known_path(told: str) -> str:
-    """A path that somebody else tells, in the words that paths of ours have; empty if it is none.
+    """A path from somebody else, in the form of our own paths; empty if it is none.
 
-    The field it begins with stays as it is: who sent the body knows whether there is such a one.
+    Its first field stays as it is: the sender of the body knows whether it has such a field.
     """
     if len(told) > PATH_LENGTH_MAX or _TOLD.fullmatch(told) is None:
         return ""

@@ -10,17 +10,17 @@ from gateway.dialects.loss import Losses, unsupported
 
 
 _HEAD = re.compile(r"data:([^,;\s]{1,128})((?:;[^,;]{0,512}){0,8});base64,", re.IGNORECASE)
-"""With bounds, since an address may be as long as a body, and nobody else is served meanwhile."""
+"""Bounded, because an address may be as long as a body, and nobody else is served meanwhile."""
 _MISTAKEN: Mapping[str, str] = {"image/jpg": "image/jpeg", "image/pjpeg": "image/jpeg"}
-"""Types that programs make of a file's ending. OpenAI takes them, other vendors only real ones."""
+"""Types that programs make up from a file's ending. OpenAI takes them, others only real ones."""
 
 
 def inline_data(url: str) -> tuple[str, str]:
-    """Media type and base64 of an address that holds them; two empty strings for any other.
+    """Media type and base64 of a data URL; two empty strings for any other address.
 
-    The type is a real one in small letters, and of texts alone has parameters: their letters. What
-    is percent-encoded is not read: whoever decodes that behind the inspection sends on what it has
-    not seen.
+    The type is a real one in lower case, and has parameters only for texts: their character set.
+    Percent-encoded data is not read: a server that decodes it behind the inspection would pass on
+    what was not inspected.
     """
     head = _HEAD.match(url)
     if head is None or head.end() == len(url):
@@ -32,11 +32,11 @@ def inline_data(url: str) -> tuple[str, str]:
 
 
 _DETAILS = frozenset({"low", "high"})
-"""What both of OpenAI's dialects say of how closely a model looks."""
+"""How closely a model looks, in words that both of OpenAI's dialects have."""
 
 
 def in_detail(image: ImagePart, detail: str | None, place: str, losses: Losses) -> ImagePart:
-    """The image, to be looked at so; a word that only one dialect has is reported."""
+    """The image with that level of detail; a word that only one dialect has is reported."""
     if detail in _DETAILS:
         return structs.replace(image, detail=detail, detail_place=place)
     if detail not in {None, "auto"}:

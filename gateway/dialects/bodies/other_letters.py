@@ -36,7 +36,7 @@ WORDS: Final = frozenset(
         *NAMES,
     }
 )
-"""What a request is judged, routed, reserved or recorded by, in any dialect."""
+"""Fields by which a request is judged, routed, reserved or recorded, in any dialect."""
 
 
 def check_letters(names: Collection[str]) -> None:

@@ -47,21 +47,21 @@ _OF_TEMPLATES: Final = frozenset(
         *("return_dict", "return_tensors"),
     }
 )
-"""What the renderer itself is told by; everything else is a template's own variable."""
+"""Variables for the renderer itself; all others are a template's own."""
 
 _WITHIN: Final[Mapping[str, frozenset[str]]] = {
     "chat_template_kwargs": _OF_TEMPLATES,
     "chat_template_args": _OF_TEMPLATES,
     "vllm_xargs": frozenset({"kv_transfer_params", "ec_transfer_params"}),
 }
-"""Objects that are handed on as arguments, and what in them would be such an order."""
+"""Objects that are passed on as arguments, and what in them would be such an order."""
 
 NAMES: Final = frozenset({*_REASONS, *_WITHIN})
 _OF_PARTS: Final = ("uuid", "content_hash")
 
 
 def check_not_reserved(tree: Mapping[str, object], *, but: frozenset[str] = frozenset()) -> None:
-    """Refuse a body that has one; `but` those that its own dialect knows and treats by itself.
+    """Refuse a body with such a field; `but` are those that its own dialect handles itself.
 
     Raises:
         FeatureUnsupported: with the field's name.
@@ -85,9 +85,9 @@ def _check_within(name: str, arguments: Mapping[str, object]) -> None:
 
 
 def check_part(part: Mapping[str, object], place: str) -> None:
-    """Refuse a part that says under which name an upstream holds it, or shall (vLLM, SGLang).
+    """Refuse a part that names itself for an upstream's storage (vLLM, SGLang).
 
-    Under a name that somebody else gave it, it would be theirs.
+    If somebody else used that name before, the part would be theirs.
 
     Raises:
         FeatureUnsupported: with the place in the part.

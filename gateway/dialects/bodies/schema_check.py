@@ -15,9 +15,9 @@ from gateway.conversation import ResponseFormat
 
 
 TEXT_LENGTH_MAX = 1024 * 1024
-"""Of an answer that is compared; no model says as much."""
+"""Limit for an answer that is compared; no model writes as much."""
 STEPS_MAX = 20_000
-"""Values compared with schemas, recursion included: more is given up, and counts as met."""
+"""Limit on values compared with schemas, recursion included: beyond it the rest counts as met."""
 
 
 def _is_number(value: object) -> bool:
@@ -56,7 +56,7 @@ class _GivenUpError(Exception):
 
 
 def unmet(asked: ResponseFormat, text: str) -> str:
-    """Where an answer differs from what was asked, `$` for all of it; empty for nowhere.
+    """Where an answer differs from what was asked, `$` for all of it; empty if nowhere.
 
     What is too much to compare counts as met.
     """
@@ -75,7 +75,7 @@ def unmet(asked: ResponseFormat, text: str) -> str:
 
 
 class _Check:
-    """One answer and its schema, with what has been spent on them."""
+    """One answer and its schema, with the work spent on them so far."""
 
     def __init__(self, root: Mapping[str, object]) -> None:
         self._root = root
@@ -173,7 +173,7 @@ def _is_listed(value: object, schema: dict[str, object]) -> bool:
 
 
 def _is_within(value: object, schema: dict[str, object]) -> bool:
-    """Bounds on numbers and lengths, and patterns of texts."""
+    """Bounds of numbers and lengths, and patterns of texts."""
     if _is_number(value):
         for word, holds in _BOUNDS.items():
             bound = schema.get(word)

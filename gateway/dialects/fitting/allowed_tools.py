@@ -19,13 +19,13 @@ _MODES: Mapping[str | None, ToolChoice] = {
 def only(
     tools: Sequence[Tool], listed: Sequence[ToolChoice], mode: str | None, place: str
 ) -> tuple[tuple[Tool, ...], ToolChoice]:
-    """All tools, those `listed` that may be called, and whether one has to be.
+    """All tools, those `listed` that may be called, and whether a call is required.
 
-    Of an empty list no tool is left: its own vendor has no word for that either.
+    With an empty list no tool is left: its own vendor has no word for that either.
 
     Raises:
-        RequestInvalid: the mode is none, or a name is no tool's of the request.
-        FeatureUnsupported: nothing is left that has to be called.
+        RequestInvalid: the mode is unknown, or a name belongs to no tool of the request.
+        FeatureUnsupported: a call is required, and no tool is left.
     """
     choice = _MODES.get(mode)
     if choice is None:
@@ -40,10 +40,10 @@ def only(
 
 
 def offered(talk: Conversation) -> Conversation:
-    """The conversation for who has no such word: with the tools only that may be called.
+    """The conversation for other dialects: with only the tools that may be called.
 
-    OpenAI's models are shown the others as well, so that a cached prefix stays good; to call one of
-    them they are not free either way.
+    OpenAI's models are shown the others as well, so that a cached prefix stays good; either way
+    they cannot call them.
     """
     choice = talk.tool_choice
     if choice is None or not choice.allowed:

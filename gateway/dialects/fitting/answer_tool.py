@@ -16,7 +16,7 @@ _DESCRIPTION = "Give the final answer by calling this tool, once, and say nothin
 def asked_by_tool(talk: Conversation) -> Conversation:
     """The conversation with the answer's schema as a tool that has to be called.
 
-    Beside tools of the caller's one of all has to be called, unless the caller named one.
+    If the caller has tools too, any one of all has to be called, unless the caller named one.
     """
     asked = talk.response_format
     assert asked is not None

@@ -15,7 +15,7 @@ EXPLICIT = {"mode": "explicit"}
 
 
 def settled(talk: Conversation, target: Target, losses: Losses) -> Conversation:
-    """The conversation with the marks that this target takes; what it does not take is reported."""
+    """The conversation with the breakpoints that this target takes; others are reported."""
     if any(tool.cached for tool in talk.tools):
         losses.add("cache_control")
     lives = {life for turn in talk.turns for life in _lives(turn.parts)} | {*_lives(talk.system)}
@@ -34,7 +34,7 @@ def settled(talk: Conversation, target: Target, losses: Losses) -> Conversation:
 
 
 def marked(piece: dict[str, object], part: TextPart) -> dict[str, object]:
-    """A text of OpenAI's with its breakpoint, if it has one."""
+    """A text part of OpenAI's with its breakpoint, if it has one."""
     if part.cached:
         piece[FIELD] = EXPLICIT
     return piece

@@ -13,10 +13,10 @@ from gateway.dialects.fitting.naming import tool_id
 
 
 def told_apart(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
-    """The same turns with no id twice; the very same where none was.
+    """The same turns with no id twice; the identical object if there was none.
 
     Results answer the calls of an id in their order. A new id follows from the old one and from how
-    often it came before, so that it stays when the conversation goes on.
+    often it came before, so that it stays the same when the conversation goes on.
     """
     given = [
         part.tool_id for turn in turns for part in turn.parts if isinstance(part, ToolCallPart)
@@ -33,7 +33,7 @@ class _Ids:
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
         self._open: dict[str, deque[str]] = {}
-        """By the id that a history has: those of its calls without a result until now."""
+        """By the id in the history: its calls that have no result yet."""
 
     def own(self, part: Part) -> Part:
         if isinstance(part, ToolCallPart):

@@ -36,10 +36,10 @@ def tool_id(message: str, index: int) -> str:
 
 
 def own_id(given: str, message: str, index: int, told: set[str]) -> str:
-    """A call's id, and one of ours where it has none, or that of a call before it.
+    """A call's id, or one of ours if it has none, or that of an earlier call.
 
-    Some servers give every call of an answer the same: results could not be told apart. `told` are
-    the ids of the calls before it.
+    Some servers give every call of an answer the same id: results could not be told apart. `told`
+    are the ids of the earlier calls.
     """
     own = tool_id(message, index) if not given or given in told else given
     told.add(own)
@@ -47,10 +47,10 @@ def own_id(given: str, message: str, index: int, told: set[str]) -> str:
 
 
 def call_id(given: str) -> str:
-    """A call's id as messages take it; the same id always becomes the same one.
+    """A call's id as Anthropic takes it; the same id always becomes the same one.
 
-    Some servers count calls ("functions.weather:0"), which Anthropic refuses in a history. Ours is
-    of a form that inspection knows: a name with random letters behind it reads like a token.
+    Some servers count calls ("functions.weather:0"), which Anthropic refuses in a history. Ours has
+    a form that inspection knows: a name followed by random letters reads like a token.
     """
     if not _SAFE.search(given):
         return given
@@ -67,7 +67,7 @@ def tool_name(name: str) -> str:
 
 
 def renamed_tools(tree: Mapping[str, object]) -> Mapping[str, str]:
-    """What `tool_name` made of a request's tools → what their caller calls them."""
+    """Names that `tool_name` made of a request's tools → the caller's names."""
     tools = tree.get("tools")
     if not tools or not isinstance(tools, list):
         return _NONE

@@ -11,16 +11,16 @@ from gateway.types import ChatRequest
 
 
 OwnNames = Mapping[str, tuple[str, ...]]
-"""The hub's names, or beginnings of them, and what the caller's dialect says instead.
+"""The hub's names, or prefixes of them, and what the caller's dialect says instead.
 
-Of several words it is the first that the request has, else the last one.
+Of several words it is the first that the request has, otherwise the last one.
 """
 
 
 def own_names(
     lost: Iterable[str], read: Iterable[str], names: OwnNames, request: ChatRequest
 ) -> tuple[str, ...]:
-    """Names of what was lost, each once; those of `read` are the caller's already."""
+    """Names of what was lost, each once; those in `read` are the caller's already."""
     kept = frozenset(read)
     own = (name if name in kept else _own(name, names, request) for name in lost)
     return tuple(dict.fromkeys(own))
@@ -29,7 +29,7 @@ def own_names(
 def own_refusal(
     error: FeatureUnsupported, names: OwnNames, request: ChatRequest
 ) -> FeatureUnsupported:
-    """A refusal that names the field as its caller does, also where its sentence begins with it."""
+    """A refusal that names the field as its caller does, also at the start of its sentence."""
     told = error.parameter or ""
     own = _own(told, names, request)
     if own == told:
@@ -51,7 +51,7 @@ def _said(words: tuple[str, ...], request: ChatRequest) -> str:
 
 
 def _has(request: ChatRequest, word: str) -> bool:
-    """Whether a request says a field: at its top, or in an object there, or in any message."""
+    """Whether a request has a field: at its top, in an object there, or in any message."""
     first, _, inner = word.partition(".")
     held = request.tree.get(first)
     if isinstance(held, dict):

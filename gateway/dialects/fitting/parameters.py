@@ -16,7 +16,7 @@ from gateway.types import Target
 
 
 LEAST_EFFORT = "low"
-"""What a model that always reasons is asked for instead of none: the vendor's own advice."""
+"""What a model that always reasons is asked for instead of `none`: the vendor's own advice."""
 
 CHAT_WORDS = (
     *("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty"),
@@ -39,7 +39,7 @@ _DEFAULTS: Mapping[str, object] = {
 """Values that ask for nothing: every model does that anyway, so leaving them out is no loss."""
 
 _COLUMNS = {"logprobs": "logprobs", "top_logprobs": "logprobs", "include": ""}
-"""Words that ask for token probabilities, and the table's column that they stand in.
+"""Fields that ask for token probabilities, and their columns in the table.
 
 `include` asks for other things as well, so it is never left out as a whole.
 """
@@ -52,7 +52,7 @@ class Unfit(Struct, frozen=True):
 
     fields: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
-    """Those among them that asked for something."""
+    """Those of them that asked for something."""
 
 
 FITS = Unfit()
@@ -61,7 +61,8 @@ FITS = Unfit()
 def takes(target: Target, name: str, *, reasons: bool = True, is_warm: bool = False) -> bool:
     """Whether the model takes a parameter.
 
-    `reasons` is false for a request that tells it not to; `is_warm` where a temperature is named.
+    `reasons` is false for a request that tells it not to; `is_warm` is true if a temperature is
+    named.
     """
     stance = target.parameters.get(name, "unknown")
     if stance == "without_reasoning":
@@ -72,24 +73,24 @@ def takes(target: Target, name: str, *, reasons: bool = True, is_warm: bool = Fa
 
 
 def asks(name: str, value: object) -> bool:
-    """Whether a value asks for anything that a model would not do without it."""
+    """Whether a value asks for anything that a model would not do anyway."""
     return value is not None and value != _DEFAULTS.get(name)
 
 
 def reasons_at(target: Target, effort: object) -> bool:
-    """Whether the model reasons at this effort; unless told otherwise it may."""
+    """Whether the model reasons at this effort; it may, unless told otherwise."""
     return effort != "none" or not takes(target, "effort_none")
 
 
 def cannot_rest(target: Target, effort: object) -> bool:
-    """Whether the model is told not to reason and is one that always does."""
+    """Whether the model is told not to reason but always does."""
     return effort == "none" and not takes(target, "effort_none")
 
 
 def unfit(
     tree: Mapping[str, object], target: Target, words: Sequence[str], *, reasons: bool
 ) -> Unfit:
-    """What has to be left out of a request in the target's own dialect, which has these words.
+    """What has to be left out of a request in the target's own dialect, by its own field names.
 
     Raises:
         FeatureUnsupported: the answer would lack what was asked for.
@@ -123,7 +124,7 @@ def _check_answer(
 
 
 def check_odds(target: Target, place: str, *, reasons: bool) -> None:
-    """Refuse to ask for token probabilities a model that tells none; `place` asks for them.
+    """Refuse to ask for token probabilities if the model gives none; `place` asks for them.
 
     Raises:
         FeatureUnsupported

@@ -10,11 +10,11 @@ from gateway.conversation import TextForm
 
 
 INPUT = "input"
-"""The one argument of such a function: the whole text."""
+"""The one argument of such a function: the complete text."""
 
 
 def text_schema(form: TextForm) -> dict[str, object]:
-    """The schema of a function that takes a text; what it has to look like is only described."""
+    """The schema of a function that takes a text, whose required form is only described."""
     about = "The whole input, as plain text."
     if form.syntax:
         about = f"{about} It has to follow this {form.syntax} grammar:\n{form.definition}"
@@ -31,7 +31,7 @@ def text_as_arguments(text: str) -> str:
 
 
 def text_of(arguments: str) -> str:
-    """The text that a model meant for such a tool; all that it wrote where it wrote no such."""
+    """The text that a model meant for such a tool; all it wrote if it did not follow the schema."""
     if arguments.strip() in _NOTHING:
         return ""
     try:

@@ -24,19 +24,19 @@ from gateway.types import ChatRequest, Target
 
 
 _ABOUT_TOOLS = ("tools", "tool_choice", "parallel_tool_calls")
-"""What upstreams refuse in a request that has no tools."""
+"""Fields that upstreams refuse in a request without tools."""
 _HOLDERS = frozenset({"namespace", "additional_tools"})
-"""What holds tools and is nothing without them."""
+"""Containers of tools, which are nothing without them."""
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def leave_out(
     fields: dict[str, msgspec.Raw | bytes], request: ChatRequest, target: Target
 ) -> tuple[str, ...]:
-    """Take them out of a request's fields; how each is reported.
+    """Remove unpriced tools from a request's fields; returns how each is reported.
 
     Raises:
-        FeatureUnsupported: the target is not set to that, or the caller insists on one.
+        FeatureUnsupported: the target is not set to allow that, or the caller insists on one.
     """
     unpriced = unpriced_tools(request, target)
     if not unpriced:
@@ -64,7 +64,7 @@ def leave_out(
 def _thinned(
     raw: msgspec.Raw | bytes, listed: list[object], price: Price, *, are_tools: bool
 ) -> bytes:
-    """A list of tools, or of what may hold some, without those that have no price."""
+    """A list of tools, or of their possible containers, without those that have no price."""
     kept: list[bytes] = []
     for own, member in zip(_LIST.decode(raw), listed, strict=True):
         about = member if isinstance(member, dict) else {}
@@ -83,7 +83,7 @@ def _thinned(
 def _is_insisted_on(
     choice: object, unpriced: Collection[Offered], price: Price, *, is_none_left: bool
 ) -> bool:
-    """Whether one of them has to be called, or any where none is left."""
+    """Whether a call of one of them is required, or any call if no tool is left."""
     if not isinstance(choice, dict):
         return choice == "required" and is_none_left
     kind = choice.get("type")
@@ -104,7 +104,7 @@ def _is_insisted_on(
 
 
 def _is_none_left(tree: Mapping[str, object], unpriced: Collection[Offered]) -> bool:
-    """Whether no tool stays; what only holds tools is none."""
+    """Whether no tool stays; a mere container of tools does not count."""
     own = tree.get("tools")
     offered = [*(own if isinstance(own, list) else ()), *tools_brought(tree)]
     held = [
