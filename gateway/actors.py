@@ -1,8 +1,8 @@
-"""Who acts, by the name that stands in records, and which two names count as two people. Pure.
+"""Who acts: the names that stand in records, and which two names count as two people. Pure.
 
 Three kinds of names act: people of the control plane, users of the machine (`os:NAME`), and the
-admin token, which is a way in that belongs to no person. Who types a command may say another name
-beside it (`NAME, typed by os:USER`), which makes nobody a second person.
+admin token, which is a way in that belongs to no person. Somebody who types a command may give
+another name with it (`NAME, typed by os:USER`); that makes nobody a second person.
 """
 
 from typing import Final

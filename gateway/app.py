@@ -1,7 +1,7 @@
 """The composition root: settings → services → application. The only place where parts meet.
 
-Nothing runs at import. `DataPlane` builds every object by constructor injection, starts what has a
-life of its own in order, and stops it in the opposite order.
+Nothing runs at import. `DataPlane` builds every object by constructor injection, starts the
+services that run by themselves in order, and stops them in the opposite order.
 """
 
 from collections.abc import Callable

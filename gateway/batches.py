@@ -1,7 +1,7 @@
 """Files and batches: the nouns of work that is sent line by line and fetched later.
 
-A file and a batch belong to a project and to nobody else. A batch goes from state to state as the
-vendors' own do; its lines wait, run, and end exactly once.
+A file and a batch belong to one project and to nobody else. A batch has the same states as the
+vendors' own batches; its lines wait, run, and end exactly once.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""How a request ends: settle, record the outcome durably. The same for every ending.
+"""Ends a request: settles its cost and makes its outcome durable, the same way for every ending.
 
 Whatever happened before, a passage is concluded exactly once: its reservation is settled or
 released, its outcome is on disk, and only then may the caller see the end.

@@ -1,8 +1,8 @@
-"""The journey of a token count: a request's, but its target counts instead of answering.
+"""The journey of a token count: like a request's, but its target counts instead of answering.
 
-The same key, rates, inspection, decision, veil and record, so that nothing reaches a target by its
-counting endpoint that must not reach it by a question. Where the target that would answer does not
-count, or fails to, the estimate of ours takes its place, flagged. It costs nothing.
+It goes through the same key, rates, inspection, decision, veil and record, so that a counting
+endpoint never receives what must not be sent as a question. Where the target that would answer
+cannot count, or fails to, our own estimate takes its place, flagged. It costs nothing.
 """
 
 import asyncio

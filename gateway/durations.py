@@ -1,4 +1,4 @@
-"""How long something took, sorted into buckets: two additions each, read by who collects."""
+"""Histograms of durations: a request adds to them cheaply, a collector reads the buckets."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable

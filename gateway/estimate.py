@@ -1,9 +1,9 @@
 """Estimates token counts without a vocabulary: each kind of character has a weight.
 
-Where a text goes to is known to its upstream alone, and its count is the truth. These figures
-reserve money, answer requests for counts, and stand in, flagged, where an upstream counts nothing.
-Weights are whole thousandths of a token and none is below zero, so that a text weighs what its
-pieces do, wherever it is cut, and never less than a part of it.
+Only the upstream knows its vocabulary, and its count is the true one. These figures reserve money,
+answer requests for counts, and stand in, flagged, where an upstream reports no count. Weights are
+whole thousandths of a token, and none is below zero: so a text weighs the sum of its pieces,
+wherever it is cut, and never less than a part of it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What every answer says about itself, and what is said while there is no answer yet."""
+"""Headers of answers and refusals, and what is sent while no target has answered yet."""
 
 from collections.abc import Callable, Mapping
 

@@ -1,4 +1,4 @@
-"""Who asks: virtual keys, their format, and the one place where a credential becomes a principal.
+"""Authentication: virtual keys, their format, and the one place that turns one into a principal.
 
 A key is `gw_live_<id>_<secret><checksum>`, all of it letters and digits: 12 of id, 43 of secret
 (256 bits), 6 of CRC-32 over the rest, so that a typing error is found without a database. What is

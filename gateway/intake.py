@@ -1,7 +1,7 @@
 """The first half of a journey: from the door to an intent that is durable.
 
 Gather → decide → act: identity, inspection and budgets are looked up before `planning.rule`
-decides, and the intent is on disk before anything may leave. Every stage takes the noun before it.
+decides, and the intent is on disk before anything may leave. Every stage takes the previous noun.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Where log lines go: a file, or whoever reads a pipe or a terminal, and may stop reading."""
+"""Writes log lines to a file, a pipe or a terminal, also when its reader stops reading."""
 
 import os
 import select

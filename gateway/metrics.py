@@ -1,7 +1,7 @@
-"""The data plane's Prometheus series: numbers only, under labels that the gateway chose.
+"""The data plane's Prometheus series: only numbers, under labels that the gateway chose.
 
 What every request adds to is in `totals`; the client library's series, with a lock for each number,
-cost ten times as much and are left to what is counted rarely.
+cost ten times as much, so they are used only for what is counted rarely.
 """
 
 import math

@@ -1,7 +1,7 @@
-"""Deadlines for the reports that organisations owe under the rules they chose, with sources. Pure.
+"""Deadlines for reports that organisations owe under the rules they chose, with sources. Pure.
 
-These are engineering figures from secondary sources, not counsel's word: each says where it is from
-and what of it is to be confirmed. A rule that gives no number of hours gets none here.
+These are engineering figures from secondary sources, not counsel's word: each names its source and
+says what still has to be confirmed. A rule that gives no number of hours gets none here.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
-"""Parcels: lines that are handed to a vendor's own batch API together, and what comes back.
+"""Parcels: lines that are handed to a vendor's own batch API together, and their results.
 
-A parcel holds lines of one batch for one target. Each was decided and written down by itself before
-it was put in; the egress looks at every one of them again before a byte of the parcel leaves.
+A parcel holds lines of one batch for one target. Each line was decided and recorded by itself
+before it was put in; the egress checks every one of them again before a byte of the parcel leaves.
 """
 
 import re

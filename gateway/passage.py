@@ -1,6 +1,6 @@
-"""What the journey carries with it: the arrival at the door, and the passage once let through.
+"""What a journey carries along: the arrival at the door, and the passage once it is let through.
 
-All frozen; they only point at the nouns of `gateway.types` and add none of their own.
+All frozen; they only refer to the nouns of `gateway.types` and add none of their own.
 """
 
 from collections.abc import Awaitable, Callable

@@ -1,8 +1,8 @@
-"""One writing for each path: what a server in front may read otherwise leads nowhere.
+"""Accepts only one spelling of each path, so that no other gets past a server in front.
 
-Such a server lets some paths through and others not, and compares them as they were sent or after
-clearing them up in its own way. The framework finds a route under many writings: doubled slashes,
-one at the end, escaped letters. Whatever is served under a second one passes the server in front.
+Such a server lets some paths through and not others, and compares them as they were sent, or after
+normalising them in its own way. The framework finds a route under many spellings: doubled slashes,
+one at the end, escaped letters. A path that is served under a second one slips past that server.
 """
 
 import re

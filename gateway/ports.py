@@ -1,4 +1,4 @@
-"""What the journey needs from the outside, as small protocols; each has a real and a useful fake.
+"""What the journey needs from outside, as small protocols, each with a real and a useful fake.
 
 Every port has one contract suite in `tests/contracts` that runs against both.
 """

@@ -1,4 +1,4 @@
-"""What a model costs: integer micro-dollars, and what each service tier costs beside them."""
+"""The price of a model in integer micro-dollars, for each service tier."""
 
 from msgspec import Struct, structs
 

@@ -1,4 +1,4 @@
-"""A project by where it stands in the tree: what files, batches and kept answers belong to."""
+"""A project and its place in the tree: the owner of files, batches and kept answers."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,7 @@
-"""What policy looked at, as a record keeps it: `recording.recall` reads a decision back from it."""
+"""The facts that policy looked at, as a record keeps them, so that a decision can be recomputed.
+
+`recording.recall` reads a decision back from them.
+"""
 
 from collections.abc import Mapping
 

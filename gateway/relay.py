@@ -1,7 +1,7 @@
 """Carries a live stream to the caller, and ends it honestly.
 
-A stream that broke ends with an error event and no terminal event; one that is whole ends only
-after its outcome is durable. When the caller leaves, the upstream is cut before anything else.
+A broken stream ends with an error event and no terminal event; a complete one ends only after its
+outcome is durable. When the caller leaves, the upstream is cut off before anything else.
 """
 
 import asyncio

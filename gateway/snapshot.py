@@ -1,7 +1,7 @@
 """One immutable configuration snapshot per request; publish = build anew, check, swap.
 
-The keeper holds what a worker may lose at any moment without a wrong answer: keys, policy, targets.
-It asks nobody: the worker loop publishes what it has heard.
+The keeper holds what a worker may lose at any moment without giving a wrong answer: keys, policy,
+targets. It fetches nothing itself: the worker loop publishes what it has learned.
 """
 
 import hashlib

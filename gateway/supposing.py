@@ -1,4 +1,4 @@
-"""What the gateway would know of a request that nobody sent: for "what if", never for traffic."""
+"""Facts of a supposed request, which nobody sent: for "what if" questions, never for traffic."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Counts a stream as it passes: its usage, its words' weight, and what the audit log keeps.
+"""Counts a stream as it passes: its usage, the weight of its text, and what the audit log keeps.
 
 It knows no price and no dialect.
 """

@@ -1,7 +1,7 @@
-"""What the process says about itself in its log: JSON lines, and the names of events.
+"""The process's own log: JSON lines, and the names of events.
 
-It never sees content: callers pass names, counts, codes and durations. Keys of a log line are an
-allow-list, so that a stray field cannot carry a prompt, a header or a secret out of the process.
+It never sees content: callers pass names, counts, codes and durations. The keys of a log line are
+an allow-list, so that a stray field cannot carry a prompt, a header or a secret out of the process.
 """
 
 import atexit

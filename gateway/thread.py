@@ -1,4 +1,4 @@
-"""How a request hangs together with what is kept here: an answer, or a conversation. Frozen."""
+"""The kept answer or conversation that a request continues or is added to. Frozen."""
 
 from msgspec import Struct
 

@@ -1,7 +1,7 @@
-"""What every request adds to: one look-up, a few additions, and times that are noted.
+"""Totals that every request adds to: one look-up, a few additions, and a list of durations.
 
-Whoever counts and whoever collects belong to the same event loop. Times are sorted into buckets
-when somebody collects, and once a second by a duty of the worker's.
+They are counted and collected in the same event loop. Durations are sorted into buckets when
+somebody collects them, and once a second by a duty of the worker.
 """
 
 from collections import defaultdict

@@ -1,7 +1,8 @@
-"""SQLAlchemy's asynchronous engine without its ORM, which nobody here uses (0053).
+"""SQLAlchemy's asynchronous engine without its ORM, which nothing here uses (0053).
 
-The package `sqlalchemy.ext.asyncio` imports its sessions, and those the whole ORM: 44 modules that
-every process would carry. Here they are imported when somebody asks for a session, and not before.
+The package `sqlalchemy.ext.asyncio` imports its sessions, and those import the whole ORM: 44
+modules that every process would carry. Here they are imported only when somebody asks for a
+session.
 """
 
 import sys

@@ -1,8 +1,8 @@
-"""How much an upstream's JSON may hold, counted piece by piece before a decoder sees it. Pure.
+"""Limits on an upstream's JSON, counted piece by piece before a decoder sees it. Pure.
 
-A decoder is one call, in which nothing else runs in a worker, not even beside the loop: of twenty
-megabytes of keys it takes seconds. What nobody here reads, probabilities of tokens and the numbers
-of vectors, is passed over by it and may be much more.
+A decoder is one call during which nothing else runs in a worker, not even beside the loop: twenty
+megabytes of keys take it seconds. What nothing here reads (probabilities of tokens, the numbers of
+vectors) the decoder skips, so there may be much more of it.
 """
 
 from itertools import accumulate

@@ -1,6 +1,6 @@
-"""How much of everything one request may hold: counts of messages, tools, values, attachments.
+"""Limits on the contents of one request: counts of messages, tools, values, attachments.
 
-The body's size alone is no bound on the work: ten megabytes can be three million lists.
+The body's size alone does not bound the work: ten megabytes can hold three million lists.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Whether a vendor may sum up a conversation before it answers, which is paid beside it. Pure."""
+"""Compactions: whether a vendor may summarise a conversation first, which costs extra. Pure."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,8 +1,8 @@
-"""Addresses in a request: nothing a caller sends may make anybody fetch from, or call, a place.
+"""Addresses in a request: no caller can make anybody fetch from, or call, a place of its choice.
 
-An image by address would be fetched by the upstream, from inside its network or ours; a remote tool
-server would be sent whatever the model thinks it wants to know. Neither is ever inspected, so both
-are refused unless an administrator named the host.
+An image given by address would be fetched by the upstream, from inside its network or ours; a
+remote tool server would be sent whatever the model thinks it wants to know. Neither is ever
+inspected, so both are refused unless an administrator named the host.
 """
 
 import re

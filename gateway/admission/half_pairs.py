@@ -1,8 +1,8 @@
-r"""Halves of surrogate pairs in JSON from upstreams: put together again, or marked as lost.
+r"""Halves of surrogate pairs in JSON from upstreams: joined again, or marked as lost.
 
-Servers whose texts are UTF-16 cut them in the middle of a character, and say each half as an
-escape (`\ud83d`). Alone it is no character: no reader in UTF-8 takes it, and what it stands in
-would be lost with it.
+Servers whose texts are UTF-16 cut them in the middle of a character, and send each half as an
+escape (`\ud83d`). Alone it is not a character: no UTF-8 reader accepts it, and everything that
+contains it would be lost too.
 """
 
 import re

@@ -1,6 +1,6 @@
 """Tools that run at a vendor and cost more than tokens: which a request offers, and how often.
 
-Nothing is free because nobody knew what it costs: a tool whose price is unknown is refused, and
+Nothing is free because nobody knew its price: a tool without a known price is refused, and
 searches, which vendors count, are reserved and billed one by one.
 """
 

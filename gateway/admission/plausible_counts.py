@@ -1,8 +1,8 @@
-"""Counts of an upstream's that its request can have, and those that no request like it has. Pure.
+"""Token counts of upstreams: which are possible for a request, and which cannot be true. Pure.
 
-A figure beyond all that can be is no count: it is as good as left out, so an estimate stands in for
-it, which never takes a request above what was reserved. Bounds are generous on purpose. What a
-vendor truly counted is paid, also beyond what was reserved; what is caught here is off by factors.
+An impossible figure counts as left out: an estimate replaces it, which never raises a request's
+cost above what was reserved. The bounds are generous on purpose. What a vendor really counted is
+paid, even beyond the reservation; what is caught here is wrong by factors.
 """
 
 from collections.abc import Callable

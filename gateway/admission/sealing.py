@@ -1,6 +1,6 @@
-"""Whose sealed reasoning a conversation carries: signed or encrypted, its vendor alone can read it.
+"""Sealed reasoning in a conversation: which vendor signed or encrypted it, and alone can read it.
 
-To anybody else it is dropped when the request is written, and reported. So a conversation that
+For any other vendor it is dropped when the request is written, and reported. So a conversation that
 carries some stays with its vendor as long as policy permits.
 """
 

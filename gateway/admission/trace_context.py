@@ -1,7 +1,7 @@
-"""The caller's trace, by W3C Trace Context: which span of whose a request belongs to. Pure.
+"""The caller's trace, by W3C Trace Context: the span that a request belongs to. Pure.
 
 It is recorded, so that the span that a sink makes of the outcome lies in the caller's own trace. It
-goes to no upstream, and nothing is decided by it.
+is sent to no upstream, and nothing is decided by it.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Why a request counts as not read: for who asked, and for the record. Pure."""
+"""Reasons why a request was not fully inspected, in words for its caller and the record. Pure."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,7 @@
-"""Whether an answer is as it was asked for: in its format, and by the checks of a canary.
+"""Checks whether an answer has the format that was asked for, and passes the checks of a canary.
 
-Nothing here knows what is true. A format is looked at where no upstream held the model to it; a
-canary's checks are made on the answers of all that its rule could have sent there.
+Nothing here knows what is true. A format is checked where no upstream enforced it; a canary's
+checks are made on the answers of every target that its rule could have chosen.
 """
 
 from collections.abc import Iterable

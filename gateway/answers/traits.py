@@ -1,4 +1,4 @@
-"""What can be said of an answer without knowing what is true: empty, cut, refused, malformed.
+"""Traits of an answer that can be seen without knowing the truth: empty, cut, refused, malformed.
 
 Policies name these checks for a canary's target; its answers are then compared with the others'.
 """

@@ -1,7 +1,7 @@
 """The data plane's ASGI application: its routes, and errors outside any dialect.
 
-Model calls go from the server to their doors; Litestar has the small routes and the life cycle
-(docs/decisions/0003). No framework stands between the socket and the journey.
+Model calls go from the server straight to their doors; Litestar serves the small routes and the
+life cycle (docs/decisions/0003). No framework stands between the socket and the journey.
 """
 
 from collections.abc import Awaitable, Sequence

@@ -1,7 +1,7 @@
-"""Azure OpenAI's paths as other names of OpenAI's; a deployment in one is a model's name.
+"""Azure OpenAI's paths as aliases of OpenAI's; the deployment in a path is a model's name.
 
-Nothing else is read from such a path: not a resource, not a region, not a version of an API. The
-name goes where a body's `model` goes, so that the policy decides about it as about any other.
+Nothing else is read from such a path: no resource, no region, no version of an API. The name goes
+where a body's `model` goes, so that the policy decides about it as about any other.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""`/v1/batches`: files of requests that are worked off within a day, for the project that asks."""
+"""`/v1/batches`: files of requests that are processed within a day, for the caller's project."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Long bodies of small routes, piece by piece: bounded in bytes, and in the time between pieces."""
+"""Reads long bodies of small routes in pieces, with limits on bytes and on pauses."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,6 +1,6 @@
 """One request's connection without ASGI messages, which cost more than the bytes they carry.
 
-It hands a body over and writes an answer in the states where both mean the same (decision 0013).
+It hands over the body and writes an answer only in states where both mean the same (decision 0013).
 """
 
 from collections.abc import Callable, Mapping

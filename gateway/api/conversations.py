@@ -1,4 +1,4 @@
-"""`/v1/conversations`: lists of items that are kept for the project that asks."""
+"""`/v1/conversations`: lists of items that are kept for the caller's project."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

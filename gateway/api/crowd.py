@@ -1,8 +1,8 @@
-"""How many connections a listener has at once: the log and the database need open files, too.
+"""Limits the connections of a listener, because the log and the database need open files, too.
 
-Whoever only opens connections is not asked who he is. When there are too many, one that asks for
-nothing makes room for a newcomer: first the oldest that has not sent a head yet, then the one that
-rests for longest between two requests. A request that is being served is never ended for it.
+Somebody who only opens connections is not asked who they are. When there are too many, a connection
+without a request makes room for a new one: first the oldest that has not sent a head yet, then the
+one that has been idle longest between two requests. One that is being served is never ended for it.
 """
 
 import asyncio

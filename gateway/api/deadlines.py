@@ -1,6 +1,6 @@
 """One timer for many deadlines: all are equally long, so they end in the order they began.
 
-A timer per request would be set and cancelled for every request although hardly any ever rings.
+A timer per request would be set and cancelled each time, although hardly any ever fires.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""`GET /v1/decisions/{id}`: why a request went where it went, for the project that sent it."""
+"""`GET /v1/decisions/{id}`: why a request was routed as it was, for the project that sent it."""
 
 from typing import Protocol
 

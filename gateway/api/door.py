@@ -1,7 +1,7 @@
 """The door of the data plane: one model call over HTTP, from bytes in to bytes out.
 
 The outermost of the three named borders with a broad `except`: whatever goes wrong behind it, the
-caller gets an error in the dialect it speaks, with a request id and nothing of ours in it.
+caller gets an error in its own dialect, with a request id and nothing internal in it.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""TLS before a listener's protocol, so that its bounds hold from a connection's first byte on.
+"""TLS below a listener's protocol, so that its limits apply from a connection's first byte on.
 
-The event loop's own TLS shows a connection only once hands were shaken: until then nobody counts it
-or can end it, and it says that an answer was taken when it was merely encrypted. `Wire` stands
-between the socket and the loop's TLS and tells the protocol both (decision 0060).
+The event loop's own TLS shows a connection only after the handshake: until then nobody can count or
+end it, and it reports an answer as accepted when it was merely encrypted. `Wire` stands between the
+socket and the loop's TLS and tells the protocol both (decision 0060).
 """
 
 import asyncio

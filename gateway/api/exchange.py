@@ -1,7 +1,7 @@
 """One HTTP exchange over ASGI: a bounded body in, an answer out, a caller who may leave.
 
-It knows no dialect: what is sent are bytes and headers it was given. Where the connection offers a
-`Line` the exchange uses it and saves ASGI's messages; everywhere else it speaks plain ASGI.
+It knows no dialect: it sends the bytes and headers that it is given. Where the connection offers a
+`Line`, the exchange uses it and saves ASGI's messages; everywhere else it speaks plain ASGI.
 """
 
 import asyncio

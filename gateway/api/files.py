@@ -1,4 +1,4 @@
-"""`/v1/files`: what batches are made of and what comes of them, for the project they belong to."""
+"""`/v1/files`: the inputs and results of batches, for the project that owns them."""
 
 from functools import partial
 from typing import Any

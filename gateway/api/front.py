@@ -1,4 +1,4 @@
-"""What the small routes beside the doors need."""
+"""Shared parts of the small routes, which stand beside the doors of model calls."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any

@@ -1,7 +1,7 @@
-"""Compressed bodies, opened only for callers we know and never beyond the limit of plain ones.
+"""Opens compressed bodies, only for known callers and only up to the limit of plain ones.
 
-`gzip` and `deflate` are in the standard library. `br` and `zstd` are refused: a few bytes of theirs
-stand for gigabytes, and nothing here could stop in their middle.
+`gzip` and `deflate` are in the standard library. `br` and `zstd` are refused: a few of their bytes
+stand for gigabytes, and nothing here could stop in the middle.
 """
 
 import asyncio

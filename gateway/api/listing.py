@@ -1,4 +1,4 @@
-"""`GET /v1/models`: what this key may use. One shape that both vendors' SDKs read."""
+"""`GET /v1/models`: the models that a key may use, in one shape that both vendors' SDKs read."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""`/v1/messages/batches`: messages that are worked off within a day, for the project that asks."""
+"""`/v1/messages/batches`: messages that are processed within a day, for the caller's project."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

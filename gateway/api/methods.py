@@ -1,4 +1,4 @@
-"""What a path alone tells: the methods it takes, and which client's mistake it looks like."""
+"""The HTTP methods that each path accepts, and hints for clients that call a wrong path."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping

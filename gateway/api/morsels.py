@@ -1,7 +1,7 @@
-"""How much of a body in chunks is looked at in one go.
+"""Limits how much of a chunked body is parsed in one go.
 
-The parser calls for each chunk, and a chunk may have one byte: a read of 256 KB can hold forty
-thousand. Whoever sent such, with or without a key, had a worker do little else.
+The parser calls back for each chunk, and a chunk may be one byte: a read of 256 KB can hold forty
+thousand. A sender of such bodies, with or without a key, kept a worker from almost all other work.
 """
 
 from typing import Final

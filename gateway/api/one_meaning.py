@@ -1,4 +1,4 @@
-"""What a request's head means, and whether a server in front of us may have read another in it."""
+"""Reads a request's head, and refuses one that a server in front may have read differently."""
 
 import re
 from collections.abc import Sequence

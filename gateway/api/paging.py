@@ -1,4 +1,4 @@
-"""Which page of a list a caller asks for, in the words of either vendor."""
+"""The page of a list that a caller asks for, in the parameters of either vendor."""
 
 from collections.abc import Collection, Sequence
 from typing import Any

@@ -1,7 +1,7 @@
-"""Places for bodies that are long and may be slow, of which no project has more than half.
+"""Places for bodies that are long and may be slow; one project may have at most half of them.
 
-There are few, since each costs memory. Who lets bytes drip in keeps one for minutes: with all of
-them in one project's hands nobody else's files would arrive at all.
+There are few, since each costs memory. A caller who sends byte by byte keeps one for minutes: if
+one project could take all of them, nobody else's files would arrive at all.
 """
 
 from collections import Counter

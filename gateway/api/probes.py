@@ -1,7 +1,7 @@
-"""Health and metrics in clear on a port of their own, for probes that can show no certificate.
+"""Health and metrics in plain HTTP on a port of their own, for probes that have no certificate.
 
-Nothing else of a listener is served there: whoever reaches the port learns what `/health` and
-`/metrics` say, and asks for nothing (decision 0064).
+Nothing else is served there: whoever reaches the port learns what `/health` and `/metrics` say, and
+can ask for nothing else (decision 0064).
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping

@@ -1,8 +1,8 @@
-"""uvicorn's HTTP protocol with bounds on a request's head, and a short way for our own answers.
+"""uvicorn's HTTP protocol with limits on a request's head, and a short way for our own answers.
 
-uvicorn bounds neither a head's size nor how long it may take, and a head is read before anybody can
-be authenticated. What a server in front of us may have read in another way is refused (RFC 9112
-§11.2), and what is said behind a body is no header. `CallerLine` is the short way.
+uvicorn limits neither a head's size nor the time it may take, and a head is read before anybody can
+be authenticated. What a server in front of us may have read differently is refused (RFC 9112
+§11.2), and trailers behind a body are not headers. `CallerLine` is the short way.
 """
 
 import asyncio

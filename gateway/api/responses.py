@@ -1,6 +1,6 @@
-"""`/v1/responses/{id}`: answers that are kept, for the project that asked for them.
+"""`/v1/responses/{id}`: kept answers, for the project that asked for them.
 
-What is still being made in the background is read, followed and cancelled here as well.
+Answers that are still being made in the background are read, followed and cancelled here as well.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
-"""How many bytes of long bodies a worker holds at once: one caller must not take all its memory.
+"""Limits the bytes of long bodies that a worker holds: no caller may take all its memory.
 
 A request keeps its body, and a parsed view of several times its size, until it is answered. Short
-bodies are not counted: as many as may be served at once have room in any case.
+bodies are not counted: there is room for as many as may be served at once.
 """
 
 from gateway.errors import Unavailable

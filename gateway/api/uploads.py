@@ -1,4 +1,4 @@
-"""Forms with one file, taken in while they arrive: never more than a part of it is in memory."""
+"""Forms with one file, read as they arrive: memory never holds more than a part of the file."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Settings → what makes and reads answers whose callers are away."""
+"""Settings → the parts that make and read background answers."""
 
 from typing import NamedTuple
 

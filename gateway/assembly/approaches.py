@@ -1,4 +1,4 @@
-"""How places outside are reached that settings name: their headers, and their way out."""
+"""How to reach the outside places that settings name: their headers, and their way out."""
 
 from importlib import import_module
 

@@ -1,4 +1,4 @@
-"""The sinks of the settings behind one shipper, and the collector of metrics.
+"""Sinks from the settings behind one shipper, and the collector of metrics.
 
 Imported only where there are any.
 """

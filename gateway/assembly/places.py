@@ -1,6 +1,6 @@
-"""Parts behind optional packages, built from the settings: places of credentials, shared limits.
+"""Builds the parts behind optional packages from the settings: credential stores, shared limits.
 
-The one place that imports those packages, when a setting names what they are for.
+The only place that imports those packages, and only when a setting needs one.
 """
 
 import asyncio

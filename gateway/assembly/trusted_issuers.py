@@ -1,4 +1,4 @@
-"""The issuers of the settings behind one `Callers`; imported only where there are any.
+"""Trusted issuers from the settings behind one `Callers`; imported only where there are any.
 
 Keys come from the address that the settings name, through the one egress, or from a file. Nothing
 that an issuer or a token says names another address: there is no discovery.

@@ -1,8 +1,8 @@
-"""Ways out, made of files: authorities, our certificates there, proxies' credentials.
+"""Ways out, built from files: certificate authorities, client certificates, proxy credentials.
 
-Imported only where somebody has one of its own: reading certificates takes parts that most
-installations never need. What of a provider's is renewed on disk is taken over while requests are
-served; that of other places outside is read at the start.
+Imported only where a setting names some: reading certificates takes parts that most installations
+never need. A provider's files that are renewed on disk are taken over while requests are served;
+those of other outside places are read at the start.
 """
 
 import asyncio

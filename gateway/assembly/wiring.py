@@ -1,4 +1,4 @@
-"""Settings → parts of a worker that are built from nothing else: egress, upstreams, audit log."""
+"""Settings → the parts of a worker that depend on no other part: egress, upstreams, audit log."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Which digest binds a record to its stored content: readers know two, a writer takes the faster.
+"""The digest that binds a record to its content: readers know two, a writer takes the faster.
 
 SHA-256 takes two thirds of BLAKE2b's time where the processor has instructions for it, and half as
 long again elsewhere (`benchmarks/README.md`). A record names the one that it has.

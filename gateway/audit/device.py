@@ -1,9 +1,10 @@
-"""The blocking half of the writer: one worker's folder, its open segment, and the end of its chain.
+"""The blocking half of the writer: a worker's folder, its open segment, the end of its chain.
 
-A group of records becomes one write and one fdatasync, over zeros that are on disk already: what
-does not make its file longer is synced without the file system's journal (decision 0052). After an
-error the open segment is abandoned, never synced again (a second fdatasync may falsely succeed),
-and the next group goes to a new one whose header says where the old one's acknowledged part ended.
+A group of records becomes one write and one fdatasync, over zeros that are on disk already: a write
+that does not make its file longer is synced without the file system's journal (decision 0052).
+After an error the open segment is abandoned and never synced again (a second fdatasync may falsely
+succeed); the next group goes to a new one, whose header says where the acknowledged part of the old
+one ended.
 """
 
 import math

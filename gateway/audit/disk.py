@@ -1,4 +1,4 @@
-"""The few calls a writer makes to a disk, in one object, so that a test can make each one fail."""
+"""A writer's few calls to the disk, in one object, so that a test can make each one fail."""
 
 import fcntl
 import os

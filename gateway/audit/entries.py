@@ -1,7 +1,7 @@
 """One line of evidence as it is stored: the record's canonical JSON and its content's digest.
 
 The bytes are canonical because they are written once and never re-encoded: struct fields come in
-their declared order, mapping keys are sorted, and everybody after the writer hashes what is stored.
+their declared order, mapping keys are sorted, and every later reader hashes what is stored.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
-"""The mark of an audit folder: by it a database tells one folder from another, wherever it is.
+"""The mark of an audit folder, by which a database tells one folder from another, wherever it is.
 
-It names the folder and not the machine: workers that share a folder have the same mark, a disk
-that moves takes it along, and a copy of one worker's segments in another folder does not.
+It identifies the folder and not the machine: workers that share a folder have the same mark, a disk
+that moves takes it along, and a copy of one worker's segments in another folder does not have it.
 """
 
 import re

@@ -1,9 +1,9 @@
 """Frames: how bytes lie in a segment file, and how a broken end differs from a broken middle.
 
 A frame is `length u32 · kind u8 · crc32(length, kind) u32 · crc32(all) u32 · payload`, big-endian.
-The first checksum covers only the head: when it holds and the payload is missing, the write was cut
-off by a crash; when it does not hold, somebody or something changed the file, or the power went
-while a write over zeros was under way: then any of its sectors may be as they were before.
+The first checksum covers only the head. When it holds and the payload is missing, a crash cut the
+write off. When it does not hold, the file was changed, or the power failed during a write over
+zeros: then any of its sectors may still be as it was before.
 """
 
 import struct

@@ -1,4 +1,4 @@
-"""Whether a log may still be writing what it refused: then nobody knows yet what it holds."""
+"""Tells whether a log may still be writing a record it refused, so that its state is unknown."""
 
 import asyncio
 

@@ -1,7 +1,7 @@
-"""Proves that a worker whose segments are here is dead, by holding their lock.
+"""Proves that a worker whose segments are here is dead, by taking their lock.
 
-No living worker gives it away, however silent it is. Of one whose segments are elsewhere nothing
-can be proved: then somebody's word has to do.
+No living worker gives it away, however silent it is. Nothing can be proved about a worker whose
+segments are elsewhere: then somebody's word has to do.
 """
 
 import asyncio

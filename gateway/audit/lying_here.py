@@ -1,7 +1,7 @@
-"""Whether a file or a folder lies here; what cannot be looked at is an error, and not away.
+"""Checks whether a file or folder exists here; raises an error where that cannot be read.
 
-From Python 3.14 on `Path.exists` and `Path.is_dir` say of both that nothing is there: of a disk
-that does not answer an erasure would say that it holds no keys.
+From Python 3.14 on, `Path.exists` and `Path.is_dir` answer "no" in both cases: an erasure would
+conclude that a disk that does not answer holds no keys.
 """
 
 from errno import ELOOP, ENOENT, ENOTDIR

@@ -1,7 +1,7 @@
-"""Intents of one worker that have no outcome yet: where they lie, kept in a small file beside them.
+"""Open intents of one worker, those without an outcome: where they lie, kept in a small file.
 
-The file says which were open at one place of the log. Whoever starts after a crash begins there and
-reads what follows, so that nothing is missed however far behind it lies, and little is read.
+The file says which were open at one place of the log. A start after a crash begins there and reads
+on, so that nothing is missed, however far back it lies, and little is read.
 """
 
 import asyncio

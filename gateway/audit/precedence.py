@@ -1,10 +1,10 @@
-"""When the thread that writes the log may interrupt the event loop: not while there is a crowd.
+"""Decides when the log's writing thread may interrupt the event loop: not while many wait.
 
 On a core that both share, a thread that wakes takes the core at once, finds that the loop holds the
 interpreter, and gives the core back: three such exchanges for each time that the interpreter
 changes hands, six times a group. While many wait anyway, the thread lets the loop finish instead
-(Linux: SCHED_BATCH) and finds more records when its turn comes. A caller who comes nearly alone
-waits for nobody, so then it interrupts as any thread does.
+(Linux: SCHED_BATCH) and finds more records when its turn comes. A caller who is nearly alone should
+wait for nobody, so then the thread interrupts as any thread does.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""Intents that a crash left without an outcome: found in the segments when their worker starts.
+"""Closes intents that a crash left without an outcome, found in the segments at a worker's start.
 
-Nobody knows what became of such a request. It is closed as incomplete, at what was set aside for
-it: an upstream may have answered and will charge for it, so it is never free.
+Nobody knows what became of such a request. It is closed as incomplete, at the price that was
+reserved: an upstream may have answered and will charge for it, so it is never free.
 """
 
 from collections.abc import Collection, Iterable, Iterator

@@ -1,7 +1,8 @@
-"""Two devices under one log: segments on disk first, and another place when they cannot be written.
+"""Two devices under one log: segments on disk first, another place when those cannot be written.
 
-The first device says within its deadline that it cannot; from then on, until its thread answers
-again, it says so at once. A record that neither takes is refused: nothing is done unrecorded.
+The first device says within its deadline that it cannot write; from then on, until its thread
+answers again, it says so at once. A record that neither accepts is refused: nothing is done
+unrecorded.
 """
 
 from collections.abc import Awaitable

@@ -1,9 +1,9 @@
-"""Segment files: names, headers, and reading records back with the checks that need only one file.
+"""Segment files: names, headers, and reading records back with the checks that one file allows.
 
 `<audit directory>/<worker>/<number, 8 digits>.log` is a header frame and then, for each record, an
 optional content frame and the record frame (chain hash, then canonical JSON). A header says where
-the segment before ended: what lies behind was never acknowledged and is not part of the log. The
-file of the last one goes on with zeros that were put there for what comes next (decision 0052).
+the previous segment ended: anything behind that was never acknowledged and is not part of the log.
+The last file continues with zeros that were put there for the next records (decision 0052).
 """
 
 import os

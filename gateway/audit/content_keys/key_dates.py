@@ -1,7 +1,7 @@
-"""Of which day a content key is, also where the clock that dated it stood far back or ahead.
+"""Dates of content keys, corrected where the clock that dated a key was far behind or ahead.
 
-A key file only grows, so its order is right where its dates are not: a key is no younger than what
-stands behind it, and no older than what stands before it.
+A key file only grows, so its order is right even where its dates are not: a key is no younger than
+the keys after it, and no older than those before it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

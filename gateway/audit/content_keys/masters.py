@@ -1,4 +1,4 @@
-"""Which master keys wrapped what lies in an audit folder: keys of contents, and keys that sign."""
+"""Finds which master keys wrapped the keys in an audit folder: content keys and signing keys."""
 
 from collections import Counter
 from collections.abc import Collection

@@ -1,6 +1,6 @@
-"""A small file put in another's place, whole or not at all, and the old one's bytes overwritten.
+"""Replaces a small file completely or not at all, and overwrites the old one's bytes.
 
-Between the two the old bytes have a second name, so that who comes after a crash finds them.
+Until they are overwritten, the old bytes have a second name, so that they are found after a crash.
 """
 
 import errno

@@ -1,7 +1,7 @@
-"""The keys in an audit folder, wrapped anew by the present master key: of contents, and to sign.
+"""Rewraps the keys in an audit folder with the present master key: content and signing keys.
 
-Records and contents stay as they are: they lie under these keys, which stay what they are. A file
-is replaced whole, beside a worker that adds to it, and what was wrapped by another master key is
+Records and contents stay as they are, since the keys that cover them do not change. A file is
+replaced as a whole, while a worker may be adding to it, and what another master key had wrapped is
 overwritten. Damaged lines stay byte for byte.
 """
 

@@ -1,4 +1,4 @@
-"""Records as flat JSON objects for people and other systems, decrypted where asked for.
+"""Exports records as flat JSON objects for people and other systems, decrypted on request.
 
 Rows come from the database (any async iterator of SequencedRecord) or straight from the segments.
 """

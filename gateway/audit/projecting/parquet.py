@@ -1,4 +1,4 @@
-"""Records as Parquet for analysts: typed columns, one row per record, never what was said.
+"""Exports records as Parquet for analysts: typed columns, one row per record, never content.
 
 The schema is derived from `AuditRecord`, so that a new field cannot be forgotten. Rows are written
 in groups of a bounded size: an export of any length holds one group in memory. It needs the extra

@@ -1,4 +1,4 @@
-"""The nouns of the projection: a record as read back, its number, and the sink that keeps both."""
+"""The nouns of the projection: a record as read back, its number, and the sink for both."""
 
 from collections.abc import Mapping
 from typing import Protocol

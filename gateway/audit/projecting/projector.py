@@ -1,4 +1,4 @@
-"""From the segments to a sink: records in order, in batches, each exactly once."""
+"""Projects segments into a sink: records in order, in batches, each exactly once."""
 
 import asyncio
 from collections import Counter

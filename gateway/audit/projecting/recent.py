@@ -1,6 +1,6 @@
-"""What this worker just wrote, kept until it is projected, so that nobody rereads it from disk.
+"""Records that this worker just wrote, kept until they are projected, to save a read from disk.
 
-Bounded: when the projection falls behind, all of it is let go and the segments are read instead.
+Bounded: when the projection falls behind, all are dropped and the segments are read instead.
 """
 
 from collections import deque

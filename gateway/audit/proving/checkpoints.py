@@ -1,7 +1,8 @@
-"""Checkpoints: what a log of one organisation was at one moment, signed.
+"""Checkpoints: the signed state of one organisation's log at one moment.
 
 The text is C2SP's tlog-checkpoint (origin, size, root), the signature C2SP's signed note with
-Ed25519. One extension line says when: a checkpoint of an idle log proves that nothing happened.
+Ed25519. One extension line gives the time: a checkpoint of an idle log proves that nothing
+happened.
 """
 
 import base64

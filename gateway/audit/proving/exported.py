@@ -1,4 +1,4 @@
-"""Checkpoints outside of the database, in files that no restored backup of it brings back."""
+"""Checkpoints outside the database, in files that restoring its backup does not set back."""
 
 import os
 from collections.abc import Generator, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The lines of a file that grows at its end, from there backwards: as many as somebody needs."""
+"""Reads the lines of a growing file backwards from its end, as many as are needed."""
 
 import os
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """Checks a whole log against its trees and checkpoints, from the bytes up.
 
-`verify` looks at the segments alone; this one also at what the database says about them: dense
+`verify` checks the segments alone; this also checks what the database says about them: dense
 numbers, every leaf, every tile, every root that was ever signed.
 """
 

@@ -1,8 +1,8 @@
 """Signs checkpoints of every organisation's log, and never one that contradicts an earlier one.
 
 The projection numbers the records and grows the trees (`gateway.store.evidence.tree`), in one
-transaction for each batch; whoever comes first has done it. Here the result is signed and carried
-out of the database, to files that a restored backup of it does not bring back to an older state.
+transaction for each batch, done by whichever worker comes first. Here the result is signed and
+copied out of the database, to files that a restored backup does not set back to an older state.
 """
 
 import asyncio

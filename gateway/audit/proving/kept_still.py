@@ -1,8 +1,8 @@
-"""Whether a database still has the checkpoints that were exported from it, while a process runs.
+"""Checks in a running process that the database still has the checkpoints exported from it.
 
 A failover to a server that lacks the last seconds ends no process. Records that are still in the
-segments get the same numbers again, so nothing contradicts anything; only what lies outside shows
-that money was spent, and keys were revoked, of which the database knows nothing any more.
+segments get the same numbers again, so nothing is contradicted; only what lies outside shows that
+money was spent and keys were revoked that the database no longer knows of.
 """
 
 from collections.abc import Awaitable, Callable, Collection

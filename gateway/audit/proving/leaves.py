@@ -1,8 +1,8 @@
-"""The order of every organisation's log beside its checkpoints: leaf hashes, as they were numbered.
+"""The order of every organisation's log, as leaf hashes in files beside its checkpoints.
 
-Segments say what each worker wrote, and only the database in which order it was numbered. A leaf
-hash names its record, so with these files a database that was put back numbers every record again
-as it was signed, whichever worker brings it, and the roots that were signed prove the order.
+Segments say what each worker wrote, but only the database says in which order it was numbered. A
+leaf hash identifies its record, so with these files a restored database numbers every record again
+as it was signed, whichever worker brings it, and the signed roots prove the order.
 """
 
 import os

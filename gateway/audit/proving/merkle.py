@@ -1,7 +1,7 @@
 """The Merkle tree of an organisation's log: it grows leaf by leaf, and proves what it holds.
 
-RFC 6962 trees, cut into tiles of 256 hashes as C2SP's tlog-tiles does: a full tile never changes,
-and its root is one hash in a tile of the level above. What is needed to go on is the open tiles.
+RFC 6962 trees, cut into tiles of 256 hashes as in C2SP's tlog-tiles: a full tile never changes, and
+its root is one hash in a tile of the level above. To go on, only the open tiles are needed.
 """
 
 from collections.abc import Callable

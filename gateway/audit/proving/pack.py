@@ -1,7 +1,7 @@
 """Evidence packs: records of one organisation with everything that proves them, and a verifier.
 
-A zip file, written as it is read: memory holds 32 bytes for each record and no record twice. What a
-stranger needs to check it is inside, and `offline.py` is the one file that does.
+A zip file, written while the records are read: memory holds 32 bytes for each record and no record
+twice. All that a stranger needs to check it is inside; `offline.py` is the one file that does it.
 """
 
 import asyncio

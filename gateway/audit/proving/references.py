@@ -1,7 +1,7 @@
-"""Outcomes and the intents they name, over all workers: which are open, repeated, or of nobody.
+"""Matches outcomes with intents over all workers: finds open, repeated and orphaned ones.
 
-Held are intents without an outcome and outcomes without an intent, which are few in a log of any
-length. Whether an intent that is not held any more was there is read again from the segments.
+Only intents without an outcome and outcomes without an intent are held, and these are few in a log
+of any length. Whether an intent that is no longer held was there is read again from the segments.
 """
 
 from collections.abc import Callable, Collection, Iterable

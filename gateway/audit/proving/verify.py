@@ -1,7 +1,7 @@
 """The offline verifier: derives every hash again and names the first bad record of each worker.
 
-It needs the files and nothing else. A plain hash chain shows any change in the middle; that its end
-was not cut off is shown by what others hold: pass receipts or projected records as `expected`.
+It needs the files and nothing else. A plain hash chain shows any change in the middle; only what
+others hold shows that its end was not cut off: pass receipts or projected records as `expected`.
 """
 
 import fcntl
