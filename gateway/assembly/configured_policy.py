@@ -1,4 +1,4 @@
-"""The policy in the configuration: it governs until a level in the database has a live version."""
+"""The configured policy: it governs until a level in the database has a live version."""
 
 from importlib import resources
 

@@ -1,4 +1,4 @@
-"""Beats: say which answers are still made here, stop what nobody wants, end what others left."""
+"""Beats: report which answers are still made here, stop unwanted ones, end orphaned ones."""
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from functools import partial

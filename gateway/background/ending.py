@@ -1,4 +1,4 @@
-"""How an answer in the making ends: whole, failed, or not at all where somebody took it away."""
+"""Ends a background answer: as complete, as failed, or not at all where its row is gone."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Hears an answer while it is made: keeps its events for who follows, and hears why it broke."""
+"""The events of an answer being made, kept for its followers, and the reason if it broke."""
 
 import asyncio
 from typing import Final

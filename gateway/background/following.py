@@ -1,6 +1,6 @@
-"""Answers of the background as callers read them: how far they are, their events, their cancelling.
+"""Background answers as their callers see them: progress, events, and cancelling.
 
-All of it from what is kept, so that any worker can say it, whoever makes the answer.
+All of it comes from the database, so that any worker can serve it, whichever makes the answer.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""A `Pipeline` of which some callers go on: the second half of their requests is made without them.
+"""A `Pipeline` whose callers may leave: the second half of such a request goes on without them.
 
-The first half is everybody's, so that what is refused is refused at once. From upstreams the answer
-comes as a stream in any case: nothing ends one that is long while it arrives.
+The first half is the same for every request, so that what is refused is refused at once. Upstreams
+are always asked for a stream, so that nothing ends a long answer while it is arriving.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
-"""What is left of a ruling once its request has waited: policy may only have narrowed it. Pure.
+"""Checks a ruling again once its request has waited: policy may only have narrowed it. Pure.
 
-What was let through is on record, with its money. So where policy and targets have changed since,
-it may go to fewer places; what would have to be done otherwise has failed, and may be asked anew.
+The request that was let through is on record, with its money. So where policy or targets have
+changed since, it may go to fewer places; if something else would have to be done to it, it has
+failed, and its caller may ask anew.
 """
 
 from msgspec import structs

@@ -1,9 +1,9 @@
-"""Makes answers whose callers are away: one worker's share of them, each under a lease.
+"""Makes answers whose callers may leave: one worker's share of them, each under a lease.
 
-What was let through waits here for its turn and is sent from here, so that it was decided, paid and
-written down before its caller went. Who dies leaves answers that have failed, and another worker
-says so. Whoever cancels, deletes or erases one takes its row away: its worker finds that out at the
-next beat, and cuts the upstream off.
+Requests that were let through wait here for their turn and are sent from here: they were decided,
+reserved and recorded before their callers left. The answers of a worker that dies have failed, and
+another worker says so. Whoever cancels, deletes or erases an answer removes its row: its worker
+finds that out at the next beat, and cuts the upstream off.
 """
 
 import asyncio

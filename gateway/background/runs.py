@@ -1,7 +1,7 @@
-"""An answer in the making: whose it is, who makes it, and what every store of them promises.
+"""Background answers in the making: owner, worker, and the contract of every store of them.
 
-Its row stands as long as it is under way. Whoever ends it takes the row away and writes the end in
-one change, so that an answer ends once: whole, failed, cancelled or deleted, whoever comes first.
+An answer has a row as long as it is being made. Whoever ends it removes the row and writes the end
+in one change, so that it ends once: complete, failed, cancelled or deleted, whoever comes first.
 """
 
 from collections.abc import Collection, Mapping, Sequence

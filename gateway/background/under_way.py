@@ -1,4 +1,4 @@
-"""An answer in the making as its worker knows it, and what it takes to make one."""
+"""A background answer as its worker knows it while it is made, and what is needed to make one."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""What is done once for a batch: its file becomes lines, and its lines become files.
+"""One-time work for a batch: turns its file into lines, and its lines into result files.
 
-Either may be broken off anywhere and done again from its beginning: what an earlier attempt left is
-cleared away first.
+Either may be interrupted anywhere and is then done again from its beginning: what an earlier
+attempt left is cleared away first.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Has vendors forget parcels, and says of each that erased lines were in what became of it.
+"""Has vendors delete parcels, and records what became of each parcel with erased lines.
 
-A parcel is let go of here when its vendor has deleted it, never had it, or cannot be made to; so
-one whose batch was erased is cancelled and deleted first, like one whose answers were read.
+A parcel is forgotten here when its vendor has deleted it, never had it, or cannot be made to delete
+it. One whose batch was erased is cancelled and deleted first, like one whose answers were read.
 """
 
 from contextlib import suppress

@@ -1,6 +1,6 @@
-"""What was asked of vendors in vain, by parcel, and how long they took for it.
+"""Counts attempts at vendors that led nowhere, by parcel, and the time spent reading results.
 
-Waiting for them to be ready does not count.
+Waiting until a vendor is ready does not count.
 """
 
 from collections import Counter

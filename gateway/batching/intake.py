@@ -1,4 +1,4 @@
-"""The first half of a line's journey: who asks is known by the batch, and some lines may wait.
+"""The first half of a line's journey: the batch says who asks, and some lines may wait.
 
 The headers of a line are not believed; a line that a vendor's own batch API will answer is let
 through like any other.

@@ -1,7 +1,7 @@
-"""Ends what a worker left open whose name is retired, by what the database has of it.
+"""Ends what a retired worker left open, from what the database has of it.
 
-Where its segments are out of reach nobody knows more. What a line's batch or its vendor is still
-busy with is left alone: it ends with that.
+Where its segments are out of reach, nobody knows more. What a line's batch or its vendor is still
+working on is left alone: it ends with that.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""The journey of a line of a batch: that of any request, for the key that made the batch.
+"""The journey of a batch's line: that of any request, for the key that made the batch.
 
 The key's place, labels and scope are read again when the line is sent, not when the batch was made.
-What it meets (rates, inspection, policy, budgets, the audit log) is the same as ever, but that its
-service tier is `batch` whatever it asks for: others go first.
+Rates, inspection, policy, budgets and the audit log are the same as ever, except that its service
+tier is `batch`, whatever it asks for: other requests go first.
 """
 
 from collections.abc import Callable, Mapping

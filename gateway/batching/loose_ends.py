@@ -1,9 +1,9 @@
-"""Ends intents of lines that nobody will come back to: erased while they waited, or cut off.
+"""Ends intents of lines that nobody will return to: erased while they waited, or cut off.
 
-What was erased before a vendor had accepted it costs nothing; anything else may have been worked
-on, and costs what was set aside. The worker that wrote an intent looks after it, also for an
-earlier process of its own: it alone knows which are open. Of a worker that never came back, whoever
-holds its segments' lock does. What waits for a vendor or is under way is left alone.
+An erased line that no vendor had accepted costs nothing; any other may have been worked on, and
+costs what was reserved. The worker that wrote an intent looks after it, also for an earlier process
+of its own: it alone knows which are open. For a worker that never came back, whoever holds the lock
+of its segments does. What waits for a vendor or is under way is left alone.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Which upstreams fail line after line: that is their doing, and costs the lines no try."""
+"""Detects upstreams that fail line after line: no line loses an attempt to such an outage."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What a request costs whose reservation is gone, by its intent; and where its outcome is asked."""
+"""The cost of a request whose reservation is gone, from its intent; looks up its outcome."""
 
 from collections.abc import Awaitable, Callable
 

@@ -1,7 +1,7 @@
-"""The journey of one parcel: handed to its vendor, asked after, its answers brought home.
+"""The journey of one parcel: handed to its vendor, polled, and its answers fetched.
 
-Where it is, is written down before and after each step: a worker that dies leaves it to another,
-which looks for it at the vendor before it would send it a second time.
+Each step is recorded before and after it is taken: when a worker dies, another takes the parcel
+over, and looks for it at the vendor before it would send it a second time.
 """
 
 import secrets

@@ -1,4 +1,4 @@
-"""Reads what a vendor answered to a parcel: each line once, and not for longer than is of use."""
+"""Reads a vendor's results of a parcel: each line once, and only while that is useful."""
 
 from contextlib import aclosing
 from typing import Final

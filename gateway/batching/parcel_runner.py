@@ -1,4 +1,4 @@
-"""Gathers parked lines into parcels, and takes each parcel on while this worker leads it."""
+"""Gathers parked lines into parcels, and moves each parcel on while this worker leads it."""
 
 import asyncio
 from typing import Any

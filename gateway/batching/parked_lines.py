@@ -1,4 +1,4 @@
-"""Parks lines for a vendor, and ends them: each has one outcome, whoever reads the answer."""
+"""Parks lines for a vendor, and ends them: one outcome for each, whoever reads the answer."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence

@@ -1,8 +1,8 @@
-"""What this worker has set aside for lines that wait for a vendor.
+"""Money that this worker has reserved for lines that wait for a vendor.
 
-Money that an earlier process had set aside for a line is set aside again, in those windows that it
-was let through in and that are not over; where it does not fit any more, the line's true cost is
-booked all the same, since the vendor has been asked.
+What an earlier process had reserved for a line is reserved again, in those of its windows that are
+not over; where it does not fit any more, the line's true cost is booked all the same, since the
+vendor has been asked.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,8 +1,8 @@
-"""Which lines of batches a vendor's own batch API may answer, and what is kept of one meanwhile.
+"""Decides which lines a vendor's own batch API may answer, and keeps a ticket of each meanwhile.
 
-A line is parked after its own decision, with its intent written down and its price reserved. What
-the second half of its journey needs is kept as a ticket: whoever reads the vendor's answer, in
-whichever process, ends the line as if it had waited itself.
+A line is parked after its own decision, with its intent on record and its price reserved. The
+ticket holds what the second half of its journey needs: whichever process reads the vendor's answer
+ends the line as if it had waited itself.
 """
 
 import msgspec

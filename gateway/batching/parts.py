@@ -1,4 +1,4 @@
-"""The parts of files and batches, put together: their addresses, and what is done for them."""
+"""Assembles the parts of files and batches: their routes, and the worker's duties for them."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property, partial

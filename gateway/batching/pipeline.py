@@ -1,6 +1,6 @@
-"""A `Pipeline` for lines of batches: the second half of a journey, which may begin much later.
+"""A `Pipeline` for lines of batches: the second half of a journey may begin much later.
 
-Of a line that a vendor's own batch API answers it begins when that answer is there.
+For a line that a vendor's own batch API answers, it begins when that answer is there.
 """
 
 from functools import partial

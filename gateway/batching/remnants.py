@@ -1,7 +1,7 @@
-"""What is left of a parked line that cannot be read any more: whose it is, and what is owed for it.
+"""Remains of a parked line that can no longer be read: whose it is, and what is owed for it.
 
 Its vendor may have been asked, so it is never free where that answered: it costs what the vendor
-counted, by the price that its ticket has, or what was set aside where that cannot be told.
+counted, at the price in its ticket, or what was reserved where that cannot be told.
 """
 
 from collections.abc import Awaitable, Callable

@@ -1,8 +1,8 @@
-"""Works batches off: claims lines under a lease, sends them, writes down how each ended.
+"""Works through batches: claims lines under a lease, sends them, and records how each ended.
 
 Any number of workers do this side by side on one database. A line is sent by one of them at a time;
-who dies leaves lines that another sends again, and only the newest claim can end a line, so results
-are there exactly once. Where everything is full a batch rests, longer each time, and goes on.
+if that one dies, another sends it again, and only the newest claim can end a line, so each result
+is there exactly once. Where everything is full a batch rests, longer each time, and goes on.
 """
 
 import asyncio

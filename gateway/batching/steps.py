@@ -1,6 +1,6 @@
-"""Work under way beside the loop, by name: begun, looked after, and written down where it crashed.
+"""Named tasks beside the event loop's other work: started, watched, and logged if they crash.
 
-Whoever waits for the next thing to do is woken when a step is done.
+Whoever waits for the next thing to do is woken when a task is done.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Why a line that waited for a vendor's batch API goes its way alone after all."""
+"""Reasons why a parked line got no answer from its vendor's batch API."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""How many lines of batches wait, counted as often as it costs next to nothing."""
+"""Counts the waiting lines of batches, only as often as it costs next to nothing."""
 
 from typing import Final
 

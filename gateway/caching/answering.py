@@ -1,8 +1,8 @@
-"""Answers a passage: again, where policy lets a kept answer be given, else through the cascade.
+"""Answers a passage: from a kept answer where policy allows it, otherwise through the cascade.
 
-The journey around it stays whole: who asks was authenticated, inspected, decided on, reserved for
-and written down before, and the outcome says that no upstream was asked. Of equal requests that
-come while one is under way the others wait for that one (`joining`), each on a journey of its own.
+The journey around it is complete: the request was authenticated, inspected, decided on, reserved
+for and recorded before, and the outcome says that no upstream was asked. Equal requests that come
+while one is under way wait for it (`joining`), each on a journey of its own.
 """
 
 from collections.abc import Awaitable

@@ -1,9 +1,9 @@
-"""Equal requests that are under way: one asks, and who comes meanwhile waits until that has ended.
+"""Joins equal requests that are under way: one asks, and the others wait until it has ended.
 
-No answer is handed over here. Whoever waited looks again where answers are kept, by every rule that
-holds for a kept answer. Where the first failed, lost its caller, or is held up by it, one of those
-who waited asks in its place, and the others wait for that one. Everybody waits for a few at most,
-and for a bounded time in all; an answer that was whole and not kept is asked for by all at once.
+No answer is handed over here. Those who waited look again among the kept answers, by every rule for
+these. Where the first request failed, lost its caller, or is held up by a slow one, one of those
+who waited asks in its place, and the others wait for that one. Each waits for a few at most, and
+for a bounded time in all; after a complete answer that was not kept, all of them ask at once.
 Belongs to one event loop.
 """
 

@@ -1,6 +1,6 @@
-"""Streams and the response cache: one that is written down as it passes, one that is given again.
+"""Streams and the response cache: one that is recorded as it passes, one that is replayed.
 
-Both look like a stream of an upstream to whoever carries them to the caller.
+Both look like an upstream's stream to the code that carries them to the caller.
 """
 
 from collections.abc import Callable

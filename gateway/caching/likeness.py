@@ -1,9 +1,9 @@
-"""Questions that differ in their words only: what must be the same, and how near two are. Pure.
+"""Similarity of questions: which parts must be equal, and how close the wording is. Pure.
 
-Two requests are of one family when everything but the newest question is the same, byte for byte.
-Inside a family questions are compared by the angle between their vectors; but what changes an
-answer and hardly a vector (numbers, names, quotations, negations, one word in another's place)
-keeps them apart, whatever the vectors say.
+Two requests are of one family when everything but the newest question is equal, byte for byte.
+Inside a family, questions are compared by the angle between their vectors. But what changes an
+answer and hardly changes a vector (numbers, names, quotations, negations, one word in another's
+place) keeps them apart, whatever the vectors say.
 """
 
 import hashlib

@@ -1,8 +1,8 @@
-"""Words that are numbers, in six languages, written together too: `zweiundvierzig`. Pure.
+"""Finds number words in six languages, also compound ones such as `zweiundvierzig`. Pure.
 
-Each language has parts that are numbers, parts that are numbers beside one only (articles, `und`)
-and endings. What reads as a number and is none (`second`, `elfen`) keeps more questions apart than
-it must, which is the side to err on.
+Each language has parts that are numbers, parts that are numbers only beside one (articles, `und`)
+and endings. A word that reads as a number and is not one (`second`, `elfen`) keeps more questions
+apart than necessary, which is the side to err on.
 """
 
 import re

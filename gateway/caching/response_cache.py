@@ -1,4 +1,4 @@
-"""Answers that may be given again: in this worker's memory, inside one project, as policy says.
+"""Reusable answers in this worker's memory, inside one project, as policy says.
 
 An answer is found by everything that made it: who asked and where, the policy document, the
 dialect, and every byte of the request. Nothing here is needed: all of it can be lost at any moment.

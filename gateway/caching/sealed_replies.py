@@ -1,8 +1,8 @@
-"""Kept answers as they lie in a place that workers share: sealed, under names that say nothing.
+"""Kept answers in a place that workers share: sealed, under names that say nothing.
 
-Each organisation has a secret of its own, derived from the master key. Of that secret and of all
-that an answer depends on come the answer's name and its AES-256-GCM key: who runs the place sees
-lengths and times, and what was changed, moved or swapped there does not open.
+Each organisation has a secret of its own, derived from the master key. An answer's name and its
+AES-256-GCM key are derived from that secret and from all that the answer depends on: whoever runs
+the place sees lengths and times, and what was changed, moved or swapped there does not open.
 """
 
 import hashlib

@@ -1,7 +1,8 @@
-"""Vectors of questions, made by an embedding model at home, through the one dispatcher and egress.
+"""Vectors of questions, from an in-house embedding model, through the one dispatcher and egress.
 
-What is asked is part of a request that was inspected and decided on before, and the clearance of
-that decision holds here too. Whatever goes wrong, there is no vector, and the answer is made anew.
+What is embedded is part of a request that was inspected and decided on before, and the clearance of
+that decision applies here too. If anything goes wrong there is no vector, and the answer is made
+anew.
 """
 
 from typing import Final

@@ -1,7 +1,7 @@
-"""The log of commands, held while one of them writes and let go while it does anything else.
+"""The log of commands: held while one of them writes, and released while it does anything else.
 
-One command holds it at a time. One that reads a long log for a minute, or destroys keys, must not
-keep another from what cannot wait: a key that leaked is revoked while content is erased.
+One command holds it at a time. A command that reads a long log for a minute, or destroys keys, must
+not delay what cannot wait: a leaked key must be revocable while content is erased.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""`gatewright calibrate`: judged answers → a table of what may be promised of the cheap tier."""
+"""`gatewright calibrate`: judged answers → a table of what the cheap tier can be trusted with."""
 
 import sys
 from typing import Annotated

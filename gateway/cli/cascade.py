@@ -1,4 +1,4 @@
-"""`gatewright cascade`: whether a new threshold may go live, from the decision log."""
+"""`gatewright cascade`: tells from the decision log whether a new threshold may go live."""
 
 import sys
 from pathlib import Path

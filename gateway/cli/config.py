@@ -1,4 +1,4 @@
-"""`gatewright config …`: check a configuration without starting anything."""
+"""`gatewright config …`: checks a configuration without starting anything."""
 
 import asyncio
 from collections.abc import Iterator, Mapping

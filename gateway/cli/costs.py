@@ -1,4 +1,4 @@
-"""`gatewright costs …`: what was spent and by whom, what routing saved, what is to come."""
+"""`gatewright costs …`: what was spent and by whom, what routing saved, and a forecast."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""What commands say of a log that is damaged: nothing that is read from it passes for whole."""
+"""Reports a damaged log, so that no command presents a partial result as complete."""
 
 import sys
 from collections.abc import Iterator

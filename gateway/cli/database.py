@@ -1,4 +1,4 @@
-"""`gatewright database …`: the schema that this version needs, and the way to PostgreSQL."""
+"""`gatewright database …`: the schema that this version needs, and the move to PostgreSQL."""
 
 from pathlib import Path
 

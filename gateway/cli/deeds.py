@@ -1,4 +1,4 @@
-"""Commands that change something leave an admin record, with what was there and what was ordered.
+"""Writes an admin record for each command that changes something: the old value and the order.
 
 `@recorded` goes under `@asynchronous`; a test looks at every command for it.
 """

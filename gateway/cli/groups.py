@@ -1,4 +1,4 @@
-"""Groups of commands whose help lists what each does in a whole sentence."""
+"""Groups of commands whose help lists each command's purpose in a complete sentence."""
 
 import sys
 

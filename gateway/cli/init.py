@@ -1,4 +1,4 @@
-"""`gatewright init`: a configuration, fresh keys and an empty database in a folder."""
+"""`gatewright init`: creates a configuration, fresh keys and an empty database in a folder."""
 
 from importlib import resources
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`gatewright inspect …`: what the classifiers see in texts, one JSON per line in and out."""
+"""`gatewright inspect …`: shows what classifiers find in texts, one JSON per line in and out."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""`gatewright keys change`, `proposals`, `approve` …: what keys may do; wider by two people."""
+"""`gatewright keys change`, `proposals`, `approve` …: scopes of keys; two people to widen one."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

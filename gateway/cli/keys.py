@@ -1,4 +1,4 @@
-"""`gatewright keys …`: issue, list, revoke, rotate and change virtual keys."""
+"""`gatewright keys …`: issues, lists, revokes, rotates and changes virtual keys."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Names of organisations as people type them: of one that is nobody's, nothing is nothing found."""
+"""Checks that an organisation exists, so that a typing error does not look like no result."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""A group of commands each of which is imported when it is called.
+"""A group of commands, each of which is imported only when it is called.
 
 The data plane is one command of many: it need not wait for, or carry, what the others import.
 """

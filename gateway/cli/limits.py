@@ -1,4 +1,4 @@
-"""`gatewright limits …`: how often accounts of the tree may ask, and how much at once."""
+"""`gatewright limits …`: limits on the rate and the concurrency of accounts of the tree."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Runs an application on its listener until it is told to stop, or says why it would not start."""
+"""Runs an application on its listener until it is told to stop, or says why it cannot start."""
 
 import asyncio
 import gc

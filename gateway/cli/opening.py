@@ -1,4 +1,4 @@
-"""The database of a configuration, open for the length of one command."""
+"""Opens the database of a configuration for the length of one command."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

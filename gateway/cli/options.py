@@ -1,4 +1,4 @@
-"""What commands share: where the configuration is, how a coroutine is run, how one refuses.
+"""Shared parts of commands: the configuration's place, running a coroutine, and refusing.
 
 Exit status: 0 done; 1 what was checked does not hold; 2 refused, with one line that says why.
 """

@@ -1,7 +1,7 @@
-"""Commands that are stopped, or whose terminal is closed, put in order what they are at.
+"""Lets commands tidy up when they are stopped or their terminal is closed.
 
-A signal that kills at once would leave half an export under the name of a whole one, or the claim
-of an erasure that nobody carries out.
+A signal that kills at once would leave half an export under the name of a complete one, or the
+claim to an erasure that nobody carries out.
 """
 
 import signal

@@ -1,4 +1,4 @@
-"""`gatewright plan`: how many GPUs and racks a model and a load need, step by step."""
+"""`gatewright plan`: computes step by step how many GPUs and racks a model and a load need."""
 
 from collections.abc import Callable
 from pathlib import Path

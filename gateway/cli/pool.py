@@ -1,4 +1,4 @@
-"""`gatewright pool …`: take members of a pool out of service, and give them back."""
+"""`gatewright pool …`: takes members of a pool out of service, and returns them."""
 
 import json
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""`gatewright budgets ask`, `approve` …: larger limits, asked for by one, agreed to by another."""
+"""`gatewright budgets ask`, `approve` …: larger limits; one person asks, another agrees."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""`gatewright serve`: the data plane's listener, in a process of its own."""
+"""`gatewright serve`: runs the data plane's listener, in a process of its own."""
 
 from pathlib import Path
 

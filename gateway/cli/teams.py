@@ -1,4 +1,4 @@
-"""`gatewright teams …`: workspaces as people run them: title, owner, members, and their end."""
+"""`gatewright teams …`: manages workspaces: title, owner, members, and closing them."""
 
 import json
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""`gatewright train …`: trains the classifiers' artefacts anew from the shared data."""
+"""`gatewright train …`: trains the classifiers' artefacts again from the shared data."""
 
 import sys
 import zlib

@@ -1,4 +1,4 @@
-"""What the types of settings cannot say of issuers whose tokens prove callers."""
+"""Checks of the issuers whose tokens prove callers, beyond what the types of settings can say."""
 
 import re
 from typing import Final

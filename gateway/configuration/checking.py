@@ -1,4 +1,4 @@
-"""What the types of settings cannot say: bounds, references between sections, addresses."""
+"""Checks of settings beyond their types: bounds, references between sections, addresses."""
 
 import math
 import re

@@ -1,8 +1,8 @@
-"""Passwords in the address of the database that anybody would try first. Pure.
+"""Refuses database passwords that anybody would try first. Pure.
 
-A default is refused on this machine too, as every other default secret is: what is set up with one
-for a day is still there a year later. Without any password a database may be asked that takes none
-from this machine, or that is shown a certificate or a password file of PostgreSQL's own.
+A default is refused on this machine too, like every other default secret: what is set up with one
+for a day is still there a year later. No password at all is allowed, for a database that asks for
+none from this machine, or that is shown a certificate or a password file of PostgreSQL's own.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,8 @@
 """Settings as they may be shown and compared: without anything that could open a door. Pure.
 
-Settings hold no secrets, only where each is kept. But an address may carry a password, and that of
-a web hook is often itself the secret, so of addresses only as much is told as says who is asked.
+Settings hold no secrets, only where each is kept. But an address may carry a password, and a web
+hook's address is often itself the secret: so addresses are shown without user, password and query,
+and some only as the host.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """Limits that a canary must keep: the installation's own, or those chosen for one version. Pure.
 
-A version may be guarded more narrowly than the installation demands. Guarded more widely it may be,
-too, but then whoever approves it has to say that they have seen by how much.
+A version may be guarded more tightly than the installation demands. It may also be guarded less
+tightly, but then whoever approves it has to confirm having seen by how much.
 """
 
 from collections.abc import Iterator, Mapping

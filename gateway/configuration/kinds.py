@@ -1,6 +1,6 @@
-"""Kinds of providers as settings know them: where each stands, what it needs, what fits it. Pure.
+"""Kinds of providers as settings know them: location, required settings, and what fits. Pure.
 
-What speaks to a kind is its adapter, in `gateway.providers.registry`; a test compares both.
+The code that speaks to a kind is its adapter in `gateway.providers.registry`; a test compares both.
 """
 
 from collections.abc import Mapping

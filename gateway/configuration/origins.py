@@ -1,4 +1,4 @@
-"""Where answers come from: upstreams told apart by what is configured of them. Pure."""
+"""Origins of kept answers: digests that tell upstreams apart by their configuration. Pure."""
 
 import hashlib
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
-"""Places outside that are told something: which headers they may want, and which secrets they name.
+"""Checks the headers of outside places that receive something, and lists the secrets they name.
 
-A header that is ours, or that says where a message ends, is nobody's to set.
+Nobody may set a header that is ours, or that says where a message ends.
 """
 
 import re

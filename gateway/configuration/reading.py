@@ -1,7 +1,7 @@
-"""Configuration: one `gatewright.toml` plus environment variables, checked before anything starts.
+"""Reads the configuration: `gatewright.toml` and the environment, checked before anything starts.
 
 This is the only module that reads the environment. `GATEWRIGHT_<SECTION>__<KEY>=value` overrides a
-scalar, e.g. `GATEWRIGHT_DATA_PLANE__PORT=9000`; what is in no section stands alone, e.g.
+scalar, e.g. `GATEWRIGHT_DATA_PLANE__PORT=9000`; a key outside any section stands alone, e.g.
 `GATEWRIGHT_LOG_LEVEL`. Every error names the file (or variable), the key and the reason.
 """
 

@@ -1,4 +1,4 @@
-"""Sections of the settings that stand apart: inspection, secrets, and services outside."""
+"""Sections of the settings beside `settings`: inspection, secrets, outside services, and others."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal

@@ -1,4 +1,4 @@
-"""What somebody probably meant, where a setting is wrong."""
+"""Suggests what somebody probably meant, where a setting is wrong."""
 
 import difflib
 import re

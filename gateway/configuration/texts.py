@@ -1,4 +1,4 @@
-"""Texts that operators write into files: bounded, and read as their editors write them."""
+"""Reads files that operators write: bounded, and with or without a byte order mark."""
 
 import errno
 import os

@@ -1,8 +1,9 @@
-"""Conversations of a project: made, read, changed, and gone on with, one turn at a time.
+"""Conversations of a project: made, read, changed, and continued, one turn at a time.
 
-Whoever is answered with one has it for that long: who comes meanwhile is told to try again, so that
-no two answers are given to the same state, and each turn stands in it as a whole. What is changed
-goes on from exactly what was read. Items are as they were asked and answered; models get them anew.
+A request that is answered with a conversation has it for that long: others that come meanwhile are
+told to try again, so that no two answers are given to the same state, and each turn is added as a
+whole. A change starts from exactly what was read. Items are as they were asked and answered; models
+get them anew.
 """
 
 import secrets

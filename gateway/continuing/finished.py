@@ -1,6 +1,6 @@
-"""What was answered, on its way to where it can be continued: now, or when the database is back.
+"""Finished answers on their way to the store: written now, or when the database is back.
 
-A caller has the id of its answer, and goes on with it: what a database that was away for a while
+A caller has the id of its answer, and will continue it: what a database that was away for a while
 did not take waits here, in memory and bounded. The record of the request does not depend on it.
 """
 

@@ -1,6 +1,6 @@
-"""Turns with conversations that this worker's requests have: kept up while they last, and let go.
+"""Turns with conversations that this worker's requests hold: renewed, and at their end released.
 
-A turn is a lease. Of a worker that was killed it is over soon, however long a request may last.
+A turn is a lease. If a worker is killed, its turns are soon over, however long a request may last.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Items of responses as their callers send, get and send them again. Pure."""
+"""Items of responses as their callers send them, get them, and send them again. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence

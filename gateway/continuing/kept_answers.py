@@ -1,4 +1,4 @@
-"""Kept answers: what one is, and what every store of them promises."""
+"""Kept answers: their definition, and the contract of every store of them."""
 
 from collections.abc import Collection, Sequence
 from typing import Final, Protocol

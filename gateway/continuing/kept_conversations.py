@@ -1,7 +1,7 @@
-"""Kept conversations: what one is, how it changes, and what every store of them promises.
+"""Kept conversations: their definition and changes, and the contract of every store of them.
 
-One is a list of items with names, which turns add to. All of it is written at once, so that who
-reads one sees what somebody left, and never half of it. Pure but for the store.
+A conversation is a list of named items, which turns add to. All of it is written at once, so that a
+reader sees one writer's complete state, never half of it. Pure but for the store.
 """
 
 from collections.abc import Collection, Mapping, Sequence

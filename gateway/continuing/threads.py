@@ -1,8 +1,8 @@
 """Answers that a caller may continue: kept here, for its project, and never by an upstream.
 
 A request that continues an answer gets the whole history put in front of it before anything looks
-at it, so inspection, routing and the record see what the model will see. What a thread once held
-makes it as sensitive as that for ever.
+at it, so inspection, routing and the record see what the model will see. A thread stays for ever as
+sensitive as the most sensitive thing that it once held.
 """
 
 import asyncio

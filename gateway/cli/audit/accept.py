@@ -1,4 +1,4 @@
-"""`gatewright audit accept`: whoever put a database back says that it may serve as it is."""
+"""`gatewright audit accept`: confirms that a restored database may serve as it is."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`gatewright audit …`, what needs a second person: holds and reveals."""
+"""`gatewright audit …`: legal holds and reveals, which need a second person."""
 
 import json
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""`gatewright audit …`, what needs the whole log: proofs, packs, the full check, the log's keys."""
+"""`gatewright audit …`: proofs, packs, the full check and log keys, which need the whole log."""
 
 import json
 import sys

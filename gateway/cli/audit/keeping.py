@@ -1,4 +1,4 @@
-"""`gatewright audit …`, how long content is kept and whose it is: retention and subject search."""
+"""`gatewright audit …`: how long content is kept, and whose it is (retention, subject search)."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""`gatewright audit lost`: what a database that was put back awaits and nobody has any more."""
+"""`gatewright audit lost`: gives up records that a restored database awaits and nobody has."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`gatewright audit …`: verify the evidence offline, and export it."""
+"""`gatewright audit …`: verifies the evidence offline, and exports it."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`gatewright policy …`: check a document, and explain what it would decide."""
+"""`gatewright policy …`: checks a document, and explains what it would decide."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""`gatewright policy schedule …`: leave an approved version to a time, call that off, list it."""
+"""`gatewright policy schedule …`: schedules an approved version, cancels and lists schedules."""
 
 import json
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""`gatewright secrets reseal`, `keys` and `make`: one key takes the place of another."""
+"""`gatewright secrets reseal`, `keys` and `make`: replace one key by another."""
 
 import asyncio
 import json
