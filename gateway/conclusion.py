@@ -44,11 +44,11 @@ from gateway.types import (
 Blacken = Callable[[ChatRequest, str, bytes], Awaitable[bytes]]
 """Request, organisation and the answer's JSON → what the log keeps of the answer."""
 _UNANSWERED = {ClientGone.code: ClientGone.status, WorkerStopped.code: WorkerStopped.status}
-"""Statuses of what was broken off before anything came, and is no defect."""
+"""Statuses of requests that ended before anything came, without a defect of ours."""
 
 
 class Concluded(Struct, frozen=True):
-    """What the caller is told about the end."""
+    """What the caller is told at the end."""
 
     cost_microusd: int
     receipt: Receipt
@@ -69,7 +69,7 @@ class Conclusion:
         calibration: Calibration | None = None,
         blacken: Blacken | None = None,
     ) -> None:
-        """`blacken` makes of an answer what may be kept of it; without it nothing is."""
+        """`blacken` reduces an answer to what may be kept; without it nothing is kept."""
         self.aftermath = Aftermath(metrics, trials or Trials())
         self._ledger = ledger
         self._rates = rates or LocalRates(clock)
@@ -81,7 +81,7 @@ class Conclusion:
         self._warmth = Warmth()
 
     def warm(self, policies: PolicySet, principal: Principal, request: ChatRequest) -> Warm:
-        """Where the conversation is cached, where a policy asks for it."""
+        """Where the conversation is cached, if a policy asks for that."""
         if not policies.stays_warm:
             return COLD
         return self._warmth.find(principal, request, self._clock.monotonic_s())
@@ -98,9 +98,9 @@ class Conclusion:
         stop_reason: str = "",
         unsound: Unsound = sound,
     ) -> Coroutine[Any, Any, Concluded]:
-        """A whole answer is ready, or a stream reached its terminal event, for a reason.
+        """A complete answer is ready, or a stream reached its terminal event.
 
-        `unsound` gives those of some checks that the answer fails.
+        `stop_reason` is why it stopped; `unsound` gives the checks that the answer fails.
         """
         stop_reason = stop_reason if stop_reason in UNUSUAL else ""
         if attempts.repeats:
@@ -129,7 +129,7 @@ class Conclusion:
     async def counted(
         self, passage: Passage, attempts: AttemptLog, target: Target | None, usage: Usage
     ) -> Concluded:
-        """The length of a request was asked for: told by a target, or by ours where it is None."""
+        """A token count was asked for: `target` gave it, or our estimate where that is None."""
         if target is not None and self._calibration is not None:
             self._calibration.observe(passage.sent, target, usage)
         ending = Ending(
@@ -146,7 +146,7 @@ class Conclusion:
     async def failed(
         self, passage: Passage, attempts: AttemptLog, error: GatewrightError
     ) -> Concluded:
-        """No target gave an answer; what was tried may have to be paid all the same."""
+        """No target gave an answer; the attempts may have to be paid all the same."""
         paid, cost_microusd = _paid(passage, attempts)
         bill = attempts.main_bill()
         ending = Ending(
@@ -169,7 +169,7 @@ class Conclusion:
         content: bytes,
         error_code: str,
     ) -> Concluded:
-        """The upstream broke its stream or the caller left: what came so far is charged."""
+        """The upstream broke its stream, or the caller left: what came so far is charged."""
         paid, cost_microusd = _paid(passage, attempts)
         bill = attempts.main_bill()
         first = passage.ruling.plan.candidates[0].target
@@ -196,7 +196,7 @@ class Conclusion:
         inspection: Inspection | None,
         error: GatewrightError,
     ) -> Receipt | None:
-        """The request was not let through; None where it is one of a flood."""
+        """The request was not let through; None if it is part of a flood and has no own record."""
         duration_us = arrival.lasted_us(self._clock.utc_us())
         record = evidence.refusal(
             arrival,
@@ -208,7 +208,7 @@ class Conclusion:
             duration_us=duration_us,
         )
         if arrival.errand is not None:
-            # Of a line of a batch, and there are only so many of them.
+            # A line of a batch is never part of a flood: a batch has a limited number of lines.
             self.aftermath.refused(record, duration_us)
             return await self._audit.append(record)
         receipt = await self.floods.note(record)
@@ -218,9 +218,9 @@ class Conclusion:
     async def lost(
         self, arrival: Arrival, principal: Principal, loss: Loss, error: GatewrightError
     ) -> Receipt:
-        """Of a request that was let through too little is known to end it.
+        """Record a request that was let through, but of which too little is known to end it.
 
-        Whoever calls this books what the loss says that it costs.
+        The caller of this books what the loss says that it costs.
         """
         now_us = self._clock.utc_us()
         record = evidence.lost(arrival, principal, loss, error, utc_us=now_us)
@@ -229,7 +229,7 @@ class Conclusion:
         return await self._audit.append(record)
 
     def _require_lease(self, arrival: Arrival) -> None:
-        """The last thing before an outcome is written: is it still this worker's to write?"""
+        """The last check before an outcome is written: may this worker still write it?"""
         errand = arrival.errand
         if errand is not None and errand.check_end is not None:
             errand.check_end()
@@ -258,7 +258,7 @@ class Conclusion:
         self.aftermath.ended(passage, ending, duration_us, unsound)
         self._require_lease(passage.arrival)
         if content and passage.ruling.plan.audit_content == "redacted":
-            # Whoever leaves meanwhile leaves an outcome all the same.
+            # If the caller leaves meanwhile, there must be an outcome all the same.
             receipt = await asyncio.shield(self._record_less(passage, record, content))
         else:
             keep = content if passage.ruling.plan.audit_content == "encrypted" else b""
@@ -266,7 +266,7 @@ class Conclusion:
         return Concluded(cost_microusd, receipt)
 
     async def _record_less(self, passage: Passage, record: AuditRecord, content: bytes) -> Receipt:
-        """The outcome of an answer that is kept only as far as it can be blackened."""
+        """Record the outcome of an answer that is kept only as far as it can be redacted."""
         organisation = passage.principal.organisation
         keep = await self._blacken(passage.request, organisation, content)
         return await self._audit.append(record, keep or None)
@@ -297,7 +297,7 @@ def _repeated(
 def _paid(
     passage: Passage, attempts: AttemptLog, of_answer: Usage | None = None
 ) -> tuple[tuple[Attempt, ...], int]:
-    """The attempts of a request, each with what it costs, and what all of them do."""
+    """The attempts of a request, each with its cost, and the cost of all."""
     bills = attempts.bills(of_answer)
     if passage.arrival.errand is not None:
         bills = [_at_its_price(passage, bill) for bill in bills]
@@ -318,5 +318,5 @@ def _at_its_price(passage: Passage, bill: Bill) -> Bill:
 
 
 def _estimated(passage: Passage, bill: Bill) -> Usage | None:
-    """What is on record of an estimate: in which tier it is charged, too."""
+    """An estimate as it is recorded, with the tier in which it is charged."""
     return as_asked(_at_its_price(passage, bill), passage.request.tree).usage

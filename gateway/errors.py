@@ -13,9 +13,9 @@ GatewrightError
 │   ├── ConversationUnknown     404  no conversation of this project has this id
 │   ├── ItemUnknown             404  no item of this conversation has this id
 │   ├── ConversationLocked      409  another request is being answered with it
-│   ├── PreviousResponseUnknown 400  likewise, where a request wants to continue it
+│   ├── PreviousResponseUnknown 400  the response that a request wants to continue does not exist
 │   ├── ContextTooLong          400
-│   ├── ChangedMeanwhile        409  it is not any more what whoever acts has seen: nothing was done
+│   ├── ChangedMeanwhile        409  it has changed since the person who acts saw it; nothing done
 │   └── FeatureUnsupported      400  no permitted target can do what is asked
 ├── Unauthenticated             401  no key, a malformed, unknown, expired or revoked key
 ├── Forbidden                   403
@@ -25,10 +25,10 @@ GatewrightError
 │   └── BudgetExhausted         429  the reservation does not fit
 ├── Unavailable                 503
 │   ├── NoTargetAvailable       503  permitted targets exist, none can answer now
-│   │   └── NoTargetConfigured  503  none will before somebody gives one its credential
+│   │   └── NoTargetConfigured  503  none can until somebody gives one its credential
 │   ├── AuditUnavailable        503  no audit device can write, so nothing is sent
-│   │   └── LeaseOver           503  another worker's by now, perhaps: nothing is written
-│   ├── WorkerStopped           503  this worker was told to end, and waited no longer
+│   │   └── LeaseOver           503  another worker may have taken it over: nothing is written
+│   ├── WorkerStopped           503  this worker was told to end, and its time to wait is over
 │   └── NotReady                503  the configuration snapshot is missing or stale
 ├── UpstreamFailed              502
 │   ├── UpstreamRefused         (the upstream's own status)
@@ -39,7 +39,7 @@ GatewrightError
 │   ├── UpstreamMalformed       502  not the wire format it promised
 │   └── StreamBroken            502  a stream that ended without its terminal event
 ├── SovereigntyViolation        500  the egress refused a destination that the plan had let through
-├── ClientGone                  499  nobody is left to answer
+├── ClientGone                  499  the caller has left
 └── StartupRefused               -   the process must not start
     └── ConfigurationInvalid     -   file, key and reason
 
@@ -65,7 +65,7 @@ class GatewrightError(Exception):
     retryable: ClassVar[bool] = False
     """Whether the same request may succeed later without being changed."""
     headers: Mapping[str, str] = {}
-    """What HTTP wants said with its status."""
+    """Headers that HTTP requires with this status."""
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -76,7 +76,7 @@ class GatewrightError(Exception):
         self.rate_limits: Mapping[str, str] = NO_RATE_LIMITS
         """The upstream's own headers about its limits, where it refused."""
         self.evidence: Mapping[str, str] = NO_EVIDENCE
-        """What its answer says of the decision, the record and the cost (`gateway.heads`)."""
+        """Headers about the decision, the record and the cost (`gateway.heads`)."""
         self.denial: object = None
         """The decision behind a refusal of policy, for the record (`routing.Denial`)."""
 
@@ -151,7 +151,7 @@ class ItemUnknown(RequestInvalid):
 
 
 class ConversationLocked(RequestInvalid):
-    """Retried by OpenAI's own clients, so that turns come one after the other."""
+    """OpenAI's own clients retry it, so that turns follow one another."""
 
     status = 409
     code = "conversation_locked"
@@ -167,7 +167,7 @@ class ContextTooLong(RequestInvalid):
 
 
 class ChangedMeanwhile(RequestInvalid):
-    """Somebody was faster than whoever acts on what they saw; nothing was done."""
+    """Somebody else changed it first; nothing was done."""
 
     status = 409
     code = "conflict"
@@ -200,14 +200,14 @@ class Exhausted(GatewrightError):
     code = "rate_limited"
     retryable = True
     standing: object = None
-    """Of a key's own limits (`ports.Standing`), where one of its limits is reached."""
+    """The state of a key's own limits (`ports.Standing`), where one of them is reached."""
 
 
 class BudgetExhausted(Exhausted):
     code = "insufficient_quota"
     retryable = False
     is_held: bool = False
-    """Whether it is not spent: all that stands in the way is what is set aside for others."""
+    """Whether the money is only reserved by other requests, and not spent."""
 
 
 class Unavailable(GatewrightError):
@@ -221,7 +221,7 @@ class NoTargetAvailable(Unavailable):
 
 
 class NoTargetConfigured(NoTargetAvailable):
-    """What lacks does not come back by itself, so that asking again helps nobody."""
+    """What is missing does not come back by itself, so a retry cannot help."""
 
     code = "no_target_configured"
     retryable = False
@@ -232,13 +232,13 @@ class AuditUnavailable(Unavailable):
 
 
 class LeaseOver(AuditUnavailable):
-    """What is to be written, or sent, may be another worker's to do by now."""
+    """Another worker may have taken over what was to be written or sent."""
 
     code = "lease_over"
 
 
 class WorkerStopped(Unavailable):
-    """The worker was told to end, and had waited for its requests as long as it does."""
+    """The worker was told to end, and its time to wait for requests is over."""
 
     code = "worker_stopped"
 
@@ -252,7 +252,7 @@ class ToldToOperators(Exception):
 
 
 def operators_reason(error: BaseException) -> str:
-    """What operators are told of an error beyond its class; empty where nobody knows what it holds.
+    """What operators are told of an error beyond its class; empty where its content is unknown.
 
     Our own words of what is unavailable, with those of the driver whose database is away, or those
     of the machine: neither holds content, secrets or what a request names.
@@ -282,7 +282,7 @@ class UpstreamFailed(GatewrightError):
     code = "upstream_failed"
     retryable = True
     counted: object = None
-    """What it says that it counted all the same (`types.Usage`)."""
+    """The usage that it reports all the same (`types.Usage`)."""
 
 
 class UpstreamRefused(UpstreamFailed):
@@ -305,7 +305,7 @@ class UpstreamRefused(UpstreamFailed):
     ) -> None:
         super().__init__(message, retry_after_s=retry_after_s)
         self.upstream_parameter = upstream_parameter
-        """What it says is wrong; the caller is told by `parameter`, where it is the caller's."""
+        """The field that it says is wrong; `parameter` tells the caller, if the caller sent it."""
         self.upstream_status = upstream_status
         self.upstream_code = upstream_code
         self.upstream_detail = upstream_detail
@@ -321,7 +321,7 @@ class UpstreamRefused(UpstreamFailed):
 
 
 class UpstreamUnpaid(UpstreamRefused):
-    """Our account there has no money left, whatever status says so: an operator has to mend it.
+    """Our account there has no money left, whatever the status: an operator has to fix it.
 
     The caller's own request and budget are good, so neither its status nor its words are kept.
     """
@@ -343,7 +343,7 @@ class UpstreamTimeout(UpstreamFailed):
     status = 504
     code = "upstream_timeout"
     is_connected: bool = True
-    """False where no connection was made in time: who is only busy still takes connections."""
+    """False where no connection was made in time: a server that is only busy still accepts them."""
 
 
 class UpstreamUnreachable(UpstreamFailed):
@@ -366,7 +366,7 @@ class UpstreamMalformed(UpstreamFailed):
 class StreamBroken(UpstreamFailed):
     code = "stream_broken"
     refusal: GatewrightError | None = None
-    """The error that its upstream said in the stream, as it would have been without one."""
+    """The error that the upstream sent in the stream, as if it had come outside of one."""
 
 
 class SovereigntyViolation(GatewrightError):

@@ -25,17 +25,17 @@ _KEY = re.compile(r"gw_live_([0-9A-Za-z]{12})_[0-9A-Za-z]{43}([0-9A-Za-z]{6})", 
 _ID_LENGTH, _SECRET_LENGTH, _CHECKSUM_LENGTH = 12, 43, 6
 _CREDENTIAL_HEADERS = frozenset({b"authorization", b"x-api-key", b"api-key"})
 Headers = Iterable[tuple[bytes, bytes]]
-"""Of a request, with names in lower case, as ASGI has them."""
+"""A request's headers, with names in lower case, as in ASGI."""
 REFUSAL = (
     "Incorrect API key provided, or none. A key begins with gw_live_ and is sent as "
     "`authorization: Bearer KEY`, `x-api-key: KEY` or `api-key: KEY`."
 )
-"""Begins as at OpenAI: by these words some frameworks tell a bad key from a bad request."""
+"""Begins like OpenAI's: some frameworks tell a bad key from a bad request by these words."""
 _NOBODY = b"\x00" * 32
 
 
 class Peppers:
-    """The secrets under which key digests are made, by version; `newest` makes new ones."""
+    """The secrets under which key digests are made, by version; new digests use `newest`."""
 
     __slots__ = ("_by_version", "newest")
 
@@ -43,9 +43,9 @@ class Peppers:
     # that writes the audit log takes it.
 
     def __init__(self, by_version: Mapping[int, bytes], newest: int | None = None) -> None:
-        """Without a word of which is the newest it is the one of the highest number.
+        """If `newest` is not given, it is the highest number.
 
-        The next one may be there before its day, with a number above the newest's.
+        The next pepper may be there ahead of time, with a number above the newest's.
         """
         if not by_version or any(len(pepper) < 32 for pepper in by_version.values()):  # noqa: PLR2004
             raise ValueError("at least one pepper is needed, each of at least 32 bytes")
@@ -60,20 +60,20 @@ class Peppers:
         return f"Peppers(versions={sorted(self._by_version)})"
 
     def digest(self, key_text: str, version: int) -> bytes:
-        """HMAC-SHA256 of a whole key, under a pepper that there is."""
+        """HMAC-SHA256 of a complete key, under an existing pepper."""
         return self._keyed_digest(self._by_version[version], key_text)
 
     def proves(self, key_text: str, version: int, digest: bytes) -> bool:
-        """Whether a digest is this key's; none is where the pepper is unknown, in the same time.
+        """Whether a digest is this key's; with an unknown pepper never, in the same time.
 
-        Nothing stands for what such a pepper would make: somebody could write it into a row.
+        No fixed value stands for an unknown pepper's digest: somebody could write it into a row.
         """
         keyed = self._by_version.get(version)
         made = self._keyed_digest(keyed or self._by_version[self.newest], key_text)
         return hmac.compare_digest(made, digest) and keyed is not None
 
     def keyed(self, text: str) -> bytes:
-        """HMAC-SHA256 of anything that must be recognised again but not read; the oldest pepper."""
+        """HMAC-SHA256 under the oldest pepper, of what must be recognised again but not read."""
         return self._keyed_digest(self._by_version[min(self._by_version)], text)
 
     @staticmethod
@@ -84,25 +84,25 @@ class Peppers:
 
 
 class KeyDigest(Struct, frozen=True):
-    """What is kept of a secret."""
+    """The stored digest of a secret."""
 
     pepper_version: int
     digest: bytes
     until_us: int | None = None
-    """When it stops being good: set on the secret that a rotation replaced."""
+    """When it expires: set on the secret that a rotation replaced."""
 
     def __repr__(self) -> str:
         return f"KeyDigest(pepper_version={self.pepper_version}, until_us={self.until_us})"
 
 
 class Workload(Struct, frozen=True):
-    """By whose tokens a key is proved that has no secret: what an issuer must say of its bearer."""
+    """The tokens that prove a key without a secret: what an issuer must say of their bearer."""
 
     issuer: str
     """Its name in the settings."""
     subject: str
     claims: tuple[tuple[str, str], ...] = ()
-    """Further claims and their values, by name; each is a text that is this one exactly."""
+    """Further claims by name; each must be a text that is exactly this value."""
 
     def fits(self, claims: Mapping[str, str]) -> bool:
         return all(claims.get(name) == value for name, value in self.claims)
@@ -119,9 +119,9 @@ class KeyRecord(Struct, frozen=True):
     expires_us: int | None = None
     revoked_us: int | None = None
     revoked_revision: int | None = None
-    """From this revision on no worker takes it; unknown of keys revoked before it was kept."""
+    """From this revision on no worker accepts it; unknown for keys revoked before it was stored."""
     workload: Workload | None = None
-    """Of a key without a secret; it has no digests then, and no text proves it."""
+    """Set for a key without a secret; it then has no digests, and no text proves it."""
 
     @property
     def former_until_us(self) -> int | None:
@@ -142,16 +142,16 @@ class KeyTable(Struct, frozen=True):
     revision: int
     records: Mapping[str, KeyRecord]
     steadily_us: Callable[[], int] = _no_time
-    """What time it is for all that nobody has set the clock."""
+    """A time that does not go back when somebody sets the clock."""
     bound: Mapping[tuple[str, str], tuple[KeyRecord, ...]] = MappingProxyType({})
     """Keys without a secret, by issuer and subject."""
 
     def by(self, now_us: int) -> int:
-        """The time by which keys have ended: none begins again because the clock was set back."""
+        """The time by which keys expire: none is valid again because the clock was set back."""
         return max(now_us, self.steadily_us())
 
     def live(self, key_id: str, now_us: int) -> KeyRecord | None:
-        """The key with this id, for who has shown its secret before; None once it has ended."""
+        """The key with this id, for a bearer who proved it before; None once it has ended."""
         record = self.records.get(key_id)
         return record if record is not None and record.is_live(self.by(now_us)) else None
 
@@ -160,7 +160,7 @@ class KeyTable(Struct, frozen=True):
 
 
 class KeyText:
-    """A key as its owner gets to see it, once; prints as its id."""
+    """A key as its owner sees it, once; prints as its id."""
 
     __slots__ = ("_text", "key_id")
 
@@ -202,21 +202,21 @@ def issue_key(random_bytes: Callable[[int], bytes], key_id: str = "") -> KeyText
 
 
 def new_key_id(random_bytes: Callable[[int], bytes] = secrets.token_bytes) -> str:
-    """The part of a key that may be known to everybody."""
+    """The part of a key that need not be secret."""
     return _random_text(random_bytes, _ID_LENGTH)
 
 
 def key_id_for(organisation: str, mark: str) -> str:
-    """The id of the key that an order with this mark makes: the same mark makes one key.
+    """The id of the key that an order with this mark makes: the same mark makes the same key.
 
-    It depends on the organisation, so that no mark tells whether another one has such a key.
+    It depends on the organisation, so that a mark does not reveal whether another one has that key.
     """
     digest = hashlib.shake_256(f"{organisation}\n{mark}".encode())
     return _random_text(digest.digest, _ID_LENGTH)
 
 
 def accounts_of(organisation: str, workspace: str, project: str, key_id: str) -> tuple[str, ...]:
-    """The budget accounts that a request of a key is charged to, from the top down."""
+    """The budget accounts that a key's requests are charged to, from the top down."""
     return (
         f"org:{organisation}",
         f"ws:{organisation}/{workspace}",
@@ -234,7 +234,7 @@ def key_id_of(key_text: str) -> str | None:
 
 
 def credential_of(headers: Headers) -> str:
-    """What is in a request's headers: `Authorization: Bearer`, `x-api-key` or `api-key`.
+    """The credential in a request's headers: `Authorization: Bearer`, `x-api-key` or `api-key`.
 
     Raises:
         Unauthenticated: there is none, one in another form, or several that differ.
@@ -261,7 +261,7 @@ def authenticate(table: KeyTable, peppers: Peppers, headers: Headers, now_us: in
     """The principal that a request's headers prove.
 
     Raises:
-        Unauthenticated: for every reason with the same words.
+        Unauthenticated: with the same message for every reason.
     """
     key_text = credential_of(headers)
     # The checksum is for people and tools without a table; here the digest decides.

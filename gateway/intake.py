@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 class Stages(Struct, frozen=True):
-    """What both halves of a journey are made of; put together once, in `gateway.app`."""
+    """The parts of both halves of a journey; assembled once, in `gateway.app`."""
 
     peppers: Peppers
     inspector: Inspector
@@ -65,11 +65,11 @@ class Stages(Struct, frozen=True):
     turns: Turns
     settings: Settings
     callers: "Callers | None" = None
-    """Who knows callers by tokens; None where no issuer is trusted."""
+    """Identifies callers by tokens; None where no issuer is trusted."""
 
 
 class Asked(Struct, frozen=True):
-    """A request that was read, counted and inspected: what a decision begins with."""
+    """A request that was read, counted and inspected: the input of a decision."""
 
     arrival: Arrival
     principal: Principal
@@ -77,14 +77,14 @@ class Asked(Struct, frozen=True):
     inspection: Inspection
     governing: Governing
     governed: PolicyDocument
-    """The one of the versions that govern which this caller is under."""
+    """The governing version that applies to this caller."""
     accounts: tuple[str, ...]
-    """Whose money it is."""
+    """The accounts that pay."""
     permit: Permit
 
 
 class Intake:
-    """Lets requests through, or says why not; whichever it is, that is on record."""
+    """Lets requests through, or says why not; both are recorded."""
 
     def __init__(self, stages: Stages) -> None:
         self._peppers = stages.peppers
@@ -105,7 +105,7 @@ class Intake:
     async def let_through(
         self, arrival: Arrival, read_body: Callable[[], Awaitable[bytes]]
     ) -> Passage:
-        """Take one request from the door up to its intent.
+        """Take one request from the door to its intent.
 
         Raises:
             GatewrightError: it is refused; that has been recorded.
@@ -127,7 +127,7 @@ class Intake:
             if request.thread is not None:
                 request = await self._threads.resume(arrival, principal, request)
             if reference := end_user_reference(request.tree):
-                # Before anything is refused: who asks about a person finds the refusals too.
+                # Before anything is refused: a search for a person must find refusals, too.
                 request = self._with_end_user(principal, request, reference)
             check_destinations(request, self._requests)
             check_bounds(request, self._limits)
@@ -167,7 +167,7 @@ class Intake:
         return authenticate(keys, self._peppers, arrival.headers, arrived_us)
 
     async def identify_otherwise(self, arrival: Arrival, refusal: Unauthenticated) -> Principal:
-        """Who asks without a key of ours; raises Unauthenticated, or Unavailable."""
+        """Who asks, if not by a key of ours; raises Unauthenticated, or Unavailable."""
         if self._callers is None:
             raise refusal
         return await self._callers.principal(arrival.headers, arrival.arrived_us)
@@ -175,7 +175,7 @@ class Intake:
     def defer(
         self, arrival: Arrival, principal: Principal, request: ChatRequest, ruling: planning.Ruling
     ) -> tuple[Arrival, planning.Ruling]:
-        """What is to be done, where it need not be done now; a caller who waits gets it now."""
+        """What is to be done, which a subclass may postpone; here it is done at once."""
         del principal, request
         return arrival, ruling
 
@@ -232,11 +232,11 @@ class Intake:
         )
 
     async def weigh(self, arrival: Arrival, principal: Principal, raw: bytes) -> str:
-        """The data class of what is to be kept beside requests, if policy lets all of it be kept.
+        """The data class of what is to be kept outside of requests, if policy lets all be kept.
 
-        `raw` is the request that would ask it. Nothing is sent or set aside for it, but it counts
-        against its key's limits and its refusal is recorded, as at the doors: nobody tries out here
-        what would be let through there.
+        `raw` is the request that would ask it. Nothing is sent or reserved for it, but it counts
+        against its key's limits and its refusal is recorded, as at the doors: nobody may use this
+        to try out what the doors would let through.
 
         Raises:
             GatewrightError: no target may be asked it.
@@ -281,7 +281,7 @@ class Intake:
         return inspection.data_class
 
     def _ruling(self, asked: Asked, left_microusd: int | None, now_us: int) -> planning.Ruling:
-        """What policy says of it now."""
+        """What policy says of this request now."""
         principal, request = asked.principal, asked.request
         snapshot = asked.arrival.snapshot
         facts = planning.gather(
@@ -309,7 +309,7 @@ class Intake:
         request: ChatRequest,
         ruling: planning.Ruling,
     ) -> tuple[ChatRequest, bytes | None]:
-        """Where policy says that not all is kept: a request to forget, and what the log keeps.
+        """Where policy says not to keep all: the request without keeping, and what the log keeps.
 
         Raises:
             PolicyDenied: its answer would have to wait here for its caller.
@@ -323,7 +323,7 @@ class Intake:
         try:
             black = await self._veiled(arrival, principal, request, one_way=True)
         except ClosedByPolicy:
-            # What cannot be blackened for certain is not kept.
+            # What cannot be redacted for certain is not kept.
             return forgotten, None
         return forgotten, black.request.raw
 
@@ -341,12 +341,12 @@ class Intake:
         )
 
     def _with_end_user(self, principal: Principal, request: ChatRequest, name: str) -> ChatRequest:
-        """The request with the end user it names as evidence and other dialects know him."""
+        """The request with its end user under the name that evidence and other dialects use."""
         subject = end_user_subject(principal.organisation, name, self._peppers.keyed)
         return structs.replace(request, end_user=subject)
 
     def _paying_accounts(self, principal: Principal, end_user: str) -> tuple[str, ...]:
-        """Whose money it is: the key's levels, and perhaps those of an end user who is named."""
+        """The accounts that pay: the key's levels, and perhaps that of an end user who is named."""
         if not end_user or not (
             self._ledger.limits_end_users(principal.organisation)
             or principal.organisation in self._rates.tells_end_users_apart
@@ -356,12 +356,12 @@ class Intake:
 
 
 def _most_tokens(request: ChatRequest) -> int:
-    """What a request is counted for until its true number is known."""
+    """The tokens that a request counts as until their true number is known."""
     return request.input_tokens_most + (request.max_output_tokens or 0) * answers_of(request)
 
 
 def _ended_by(error: BaseException) -> GatewrightError:
-    """What is written down where the caller left, or we failed, before anything was sent."""
+    """The error to record where the caller left, or we failed, before anything was sent."""
     if is_stopped(error):
         return WorkerStopped("The worker ended before anything was sent.")
     if isinstance(error, asyncio.CancelledError):

@@ -25,33 +25,33 @@ from gateway.veiling.veil import Veil
 
 
 NATIVE = "native_batch"
-"""In a record: which way a line took, and as which batch of its vendor's."""
+"""In a record: the way that a line took, and the vendor's batch that it was part of."""
 NATIVE_FILES = "native_files"
-"""In a record: the vendor's files of that batch, with blanks between."""
+"""In a record: the vendor's files of that batch, separated by blanks."""
 
 
 class Errand(Struct, frozen=True):
-    """What is sent for somebody who is not there: a line of a batch, for the key that made it."""
+    """A line of a batch, sent for the key that made it, while nobody waits."""
 
     batch_id: str
     line: int
     key_id: str
     waits_until_us: int = 0
-    """Until when it may wait for an answer of a vendor's own batch API; 0 where it may not."""
+    """How long it may wait for an answer of a vendor's own batch API; 0 where it may not."""
     is_parked: bool = False
-    """Whether it does; it was decided and written down like any other before."""
+    """Whether it waits for one; it was decided on and recorded like any other before."""
     vendor_batch: str = ""
     vendor_files: tuple[str, ...] = ()
-    """Those of that batch, at a vendor that has files."""
+    """The files of that batch, at a vendor that has files."""
     check_end: Callable[[], None] | None = None
-    """Raises where another worker may write its outcome by now; None where this one is alone."""
+    """Raises if another worker may write its outcome by now; None where there is no other."""
     check_lease: Callable[[], None] | None = None
-    """Raises where the line may be another worker's by now: nothing is sent for it then."""
+    """Raises if another worker may have taken the line over: then nothing is sent for it."""
     tell_answered: Callable[[], None] | None = None
-    """Told once nothing more is sent for it: from then on it is short, and paid."""
+    """Called once nothing more is sent for it: the rest takes little time, and it is paid."""
     book: Callable[[int], Awaitable[None]] | None = None
-    """Books what it costs where nothing could be set aside for it: a ledger's memory may be lost
-    between that and the outcome, and nothing would tell that it was paid. Raises NotReady."""
+    """Books its cost where nothing could be reserved for it: a ledger's memory may be lost before
+    the outcome is written, and nothing would show that it was paid. Raises NotReady."""
 
 
 class Arrival(Struct, frozen=True):
@@ -61,7 +61,7 @@ class Arrival(Struct, frozen=True):
     endpoint: str
     dialect: Dialect
     headers: list[tuple[bytes, bytes]]
-    """As they came, names in lower case; read by `identity` and never copied into a record."""
+    """As received, names in lower case; read by `identity` and never copied into a record."""
     arrived_us: int
     snapshot: Snapshot
     errand: Errand | None = None
@@ -71,7 +71,7 @@ class Arrival(Struct, frozen=True):
 
     @property
     def detail(self) -> dict[str, str]:
-        """What records say of it beside their own fields."""
+        """What records say of it besides their own fields."""
         if self.errand is None:
             return {"trace": self.trace} if self.trace else {}
         detail = {"batch": self.errand.batch_id, "line": str(self.errand.line)}
@@ -84,7 +84,7 @@ class Arrival(Struct, frozen=True):
         return detail
 
     def lasted_us(self, utc_us: int) -> int:
-        """Microseconds from here to a moment; 0 where the clock was set back in between."""
+        """Microseconds from the arrival to `utc_us`; 0 if the clock was set back in between."""
         return max(0, utc_us - self.arrived_us)
 
     def __repr__(self) -> str:
@@ -92,7 +92,7 @@ class Arrival(Struct, frozen=True):
 
 
 class Passage(Struct, frozen=True):
-    """A request that was let through: all that the second half of the journey needs."""
+    """A request that was let through, with all that the second half of the journey needs."""
 
     arrival: Arrival
     principal: Principal
@@ -106,9 +106,9 @@ class Passage(Struct, frozen=True):
     subject: str = ""
     """The end user as a keyed digest; empty where the request names none."""
     output: OutputScan | None = None
-    """Where policy says to scan the answer; afterwards it knows what that contained."""
+    """Set where policy says to scan the answer; afterwards it knows what the answer contained."""
     ruled_again: str = ""
-    """By which policy once more, as its digest, after it had waited; empty where it had not."""
+    """Digest of the policy that ruled again after it had waited; empty where it had not."""
 
     @property
     def sent(self) -> ChatRequest:
@@ -116,12 +116,12 @@ class Passage(Struct, frozen=True):
         return self.request if self.veil is None else self.veil.request
 
     def has_batch_price(self, target: Target) -> bool:
-        """Whether a batch's price is truly paid: in the house, where a line waits for its turn."""
+        """Whether a batch's price applies: it does in-house, where a line waits for its turn."""
         return self.arrival.errand is not None and target.in_house
 
     @property
     def rewriting(self) -> AnswerRewriter | None:
-        """What happens to the answer: scanned in the upstream's words, then unveiled."""
+        """How the answer is rewritten: scanned in the upstream's words, then unveiled."""
         if self.output is None and self.veil is None:
             return None
         return in_turn(self.output, self.veil)

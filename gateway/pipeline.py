@@ -35,16 +35,16 @@ from gateway.types import Completion
 
 
 class WholeAnswer(Struct, frozen=True):
-    """An answer that is ready to be sent."""
+    """A complete answer, ready to be sent."""
 
     body: bytes
     headers: Mapping[str, str]
 
 
 class StreamedAnswer(Struct, frozen=True):
-    """An answer that is still arriving; `relay` writes it to its end, straight where it can.
+    """An answer that is still arriving; `relay` writes it to its end, directly where possible.
 
-    `relay` returns whether the body may end as a whole answer's does; where not, it is cut.
+    `relay` returns whether the body may end like that of a complete answer; if not, it is cut off.
     """
 
     headers: Mapping[str, str]
@@ -55,7 +55,7 @@ class Pipeline:
     """Both halves of a journey."""
 
     def __init__(self, stages: Stages, intake: Intake | None = None) -> None:
-        """`intake` where the first half is another one than everybody's."""
+        """`intake` replaces the usual first half."""
         self.intake = intake or Intake(stages)
         self._answers = stages.answers
         self._conclusion = stages.conclusion
@@ -69,7 +69,7 @@ class Pipeline:
     ) -> WholeAnswer | StreamedAnswer:
         """Take one request from the door to its answer.
 
-        `begin` is called where a stream's caller must be told something before it has an answer.
+        `begin` is called when a stream's caller must be sent something before there is an answer.
 
         Raises:
             GatewrightError: the answer is an error; its outcome has been recorded.
@@ -127,9 +127,9 @@ class Pipeline:
         return WholeAnswer(body, headers)
 
     def _encoded(self, passage: Passage, answered: Answered) -> tuple[Completion, bytes]:
-        """The answer with a usage in any case, and as its caller gets it."""
+        """The answer, always with a usage, and the bytes that its caller gets."""
         completion, request = answered.completion, passage.request
-        # What was sent in other words has other bounds than the request.
+        # A veiled request was sent in other words, so the request's bounds do not fit its usage.
         usage = answered.usage if passage.veil is None else None
         if usage is None:
             candidate = answered.candidate
@@ -151,7 +151,7 @@ class Pipeline:
         try:
             live = await self._answers.open_stream(passage, attempts)
         except GatewrightError as error:
-            # On record before a ping is waited for: its caller may be about to leave.
+            # Recorded before the wait for a ping: the caller may be about to leave.
             try:
                 concluded = await self._conclusion.failed(passage, attempts, error)
             finally:
@@ -184,5 +184,5 @@ class Pipeline:
     async def _break_off(
         self, passage: Passage, attempts: AttemptLog, error: BaseException
     ) -> None:
-        """The caller left, or we failed, before anything came back: what left may be billed."""
+        """The caller left, or we failed, before anything came back: what was sent may be billed."""
         await self._conclusion.broken_off(passage, attempts, b"", end_code(error))

@@ -25,7 +25,7 @@ from gateway.types import (
 
 
 def unwatched() -> None:
-    """Nobody asks whether a call's bytes have left."""
+    """The default of `UpstreamCall.leaves`: nobody is told when a call's bytes leave."""
 
 
 class UpstreamCall(Struct, frozen=True):
@@ -40,18 +40,18 @@ class UpstreamCall(Struct, frozen=True):
     deadline_s: float
     """Seconds left for the whole attempt."""
     dialect: DialectName = "openai_chat"
-    """In which the body is written: an upstream may speak several, each at its own path."""
+    """The body's dialect: an upstream may speak several, each at its own path."""
     tenant: str = ""
     data_class: str = ""
-    """Of the request; with the tenant it says which cached prefixes an engine may let it meet."""
+    """The request's; with the tenant it decides which cached prefixes an engine may reuse."""
     service_tier: str = "standard"
     version: str = ""
     """The caller's protocol version, where the upstream speaks the caller's dialect."""
     betas: tuple[str, ...] = ()
     is_count: bool = False
-    """Whether the body is to be counted and not answered; only where the provider does that."""
+    """Whether the body is to be counted and not answered; only where the provider can do that."""
     leaves: Callable[[], None] = unwatched
-    """Called when its bytes are about to leave: before, nobody can have been paid for it."""
+    """Called when its bytes are about to leave: before that, it cannot have cost anything."""
 
 
 Take = Callable[[bytes], bool]
@@ -68,16 +68,16 @@ class UpstreamReply(Protocol):
 
     @property
     def body_bytes(self) -> int:
-        """How long its body is, where the head said so; else what has arrived of it."""
+        """The length of its body, if the head says so; else what has arrived of it."""
         ...
 
     @property
     def rate_limits(self) -> Mapping[str, str]:
-        """What the upstream says of its limits, under its own header names; of refusals only."""
+        """The upstream's limits, under its own header names; of refusals only."""
         ...
 
     async def read(self) -> bytes:
-        """The whole body, bounded.
+        """The complete body, bounded.
 
         Raises:
             UpstreamMalformed: it is larger than the limit.
@@ -93,30 +93,30 @@ class UpstreamReply(Protocol):
     async def flow(self, take: Take) -> None:
         """Hand the body to `take` as it arrives, until that has enough or nothing more comes.
 
-        `chunks` goes on where this ended, and says what went wrong; what `take` raises is raised.
+        `chunks` continues where this ended and raises what went wrong; errors of `take` are raised.
         """
         ...
 
     def told(self, status: int, said: bytes) -> tuple[int, bytes]:
-        """An error that was said behind a good status, as a caller may be told it."""
+        """Status and body for the caller, of an error that the upstream sent with a good status."""
         ...
 
     async def close(self) -> None:
-        """Give the connection back, or cut it: that cancels what was not read to its end."""
+        """Return the connection, or cut it: that cancels an answer that was not read to its end."""
         ...
 
 
 class Provider(Protocol):
-    """One upstream: where it is, which dialect it speaks, how it is called. Never retries."""
+    """One upstream: its place, its dialect, and how to call it. Never retries."""
 
     name: str
     dialect: DialectName
     jurisdiction: str
     counts_tokens: bool
-    """Whether it says how long a request is without answering it."""
+    """Whether it can count a request's tokens without answering it."""
 
     def speaks(self, request: ChatRequest, target: Target) -> DialectName:
-        """The dialect in which this request is put to the target."""
+        """The dialect in which this request is sent to the target."""
         ...
 
     @property
@@ -154,7 +154,7 @@ class ServedModel(Protocol):
 
     @property
     def precision(self) -> str:
-        """In which formats, and on what, it computes; empty when the engine does not say."""
+        """The formats and the device that it computes with; empty when the engine does not say."""
         ...
 
     @property
@@ -169,7 +169,7 @@ class ServedModel(Protocol):
 
 
 class ModelHost(Provider, Protocol):
-    """A provider of our own, which can be asked what it serves."""
+    """An in-house provider, which can be asked what it serves."""
 
     async def list_models(self) -> Sequence[ServedModel]:
         """Raises UpstreamFailed when there is no answer that can be understood."""
@@ -180,14 +180,14 @@ class StreamDecoder(Protocol):
     """Bytes of an upstream's event stream → events; keeps the unfinished rest."""
 
     def plain_words(self, data: bytes) -> list[str] | None:
-        """The words of each event of a read that is whole events and says nothing else.
+        """The text of each event, if `data` is complete events that hold nothing but text.
 
-        It is one that need not be fed. None, which says nothing, leaves it to `feed`.
+        Such data need not be fed. With None, the caller gives it to `feed`.
         """
         ...
 
     def feed(self, data: bytes) -> list[StreamEvent]:
-        """Complete events in `data` and what was left before.
+        """The complete events in `data` and the rest of earlier data.
 
         Raises:
             UpstreamMalformed: an event is not what the dialect promises, or larger than the limit.
@@ -196,15 +196,15 @@ class StreamDecoder(Protocol):
 
     @property
     def is_told(self) -> bool:
-        """Whether nothing is missing but its terminal event: why it stopped, and what it counts."""
+        """Whether only the terminal event is missing: stop reason and usage have been told."""
         ...
 
     def conclude(self) -> list[StreamEvent]:
-        """The terminal event of a stream that is told, and does not say so itself."""
+        """A terminal event for a stream that is told, and sends none itself."""
         ...
 
     def close(self) -> list[StreamEvent]:
-        """The stream ended: events in the unfinished rest, if it is one."""
+        """The stream ended: the events in the unfinished rest, if it holds one."""
         ...
 
 
@@ -213,7 +213,7 @@ class StreamEncoder(Protocol):
 
     @property
     def response(self) -> bytes:
-        """After `finish`: the whole answer, in dialects whose last event holds it; else empty."""
+        """After `finish`: the complete answer, in dialects whose last event has it; else empty."""
         ...
 
     @property
@@ -226,16 +226,16 @@ class StreamEncoder(Protocol):
         ...
 
     def plain(self, push: Push) -> Push | None:
-        """What writes events that say nothing but words, and go to the caller as they came.
+        """The function that writes events of plain text, which go to the caller unchanged.
 
-        None where events are not passed on as they come.
+        None where events are not passed on unchanged.
         """
         ...
 
     def finish(self, comment: str, usage: Usage) -> bytes:
-        """What was held back, a comment line for those who read the wire, the terminal event.
+        """What was held back, a comment line for people who read the wire, the terminal event.
 
-        `usage` is what the answer is charged for: told where the upstream told none.
+        `usage` is what the answer is charged for: it is sent where the upstream sent none.
         """
         ...
 
@@ -249,11 +249,11 @@ class StreamEncoder(Protocol):
 
 
 class Allowance(Struct, frozen=True):
-    """One limit of a key, and how it stood when a request was let through or refused."""
+    """One limit of a key, with its state when a request was let through or refused."""
 
     limit: int
     left: int
-    full_in_s: float  # Until all of it is there again, if nothing more is asked for.
+    full_in_s: float  # Until all of it is available again, if no more requests come.
 
 
 class Standing(Struct, frozen=True):
@@ -264,11 +264,11 @@ class Standing(Struct, frozen=True):
 
 
 class UpstreamBody(Struct, frozen=True):
-    """A request in an upstream's dialect, and what had no place there."""
+    """A request in an upstream's dialect, and what that dialect cannot express."""
 
     body: bytes
     dropped: tuple[str, ...] = ()
-    is_less: bool = False  # Something is left out that another target could do for the caller.
+    is_less: bool = False  # Whether something is left out that another target could do.
 
 
 class Dialect(Protocol):
@@ -299,14 +299,14 @@ class Dialect(Protocol):
         ...
 
     def mend_request(self, body: bytes, error: GatewrightError) -> UpstreamBody | None:
-        """What an upstream refused, without the part for which it did.
+        """The body that an upstream refused, without the part that was the reason.
 
-        None where that is not why, or where nothing can be left out.
+        None where no part was the reason, or none can be left out.
         """
         ...
 
     def decode_reply(self, raw: bytes) -> Completion:
-        """Raises UpstreamMalformed unless `raw` is a whole answer."""
+        """Raises UpstreamMalformed unless `raw` is a complete answer."""
         ...
 
     def encode_reply(
@@ -331,7 +331,7 @@ class Dialect(Protocol):
         ...
 
     def encode_standing(self, standing: Standing, utc_us: int) -> dict[str, str]:
-        """How a key's own limits stand, in the headers of this dialect's vendor."""
+        """The state of a key's own limits, in the headers of this dialect's vendor."""
         ...
 
     def stream_decoder(self, answers: int = 1) -> StreamDecoder: ...  # So many were asked for.
@@ -351,11 +351,11 @@ class Ledger(Protocol):
         lease_s: float = 0.0,
         admitted_us: int | None = None,
     ) -> Reservation:
-        """Set the amount aside on every account that has a limit, or on none.
+        """Reserve the amount on every account that has a limit, or on none.
 
-        It stays aside for `lease_s`, or for as long as requests usually may take. For a request
-        that was let through before, at `admitted_us`, nothing is set aside in windows and of limits
-        that have begun since: they are not charged with it.
+        It stays reserved for `lease_s`, or for as long as requests usually may take. For a request
+        that was let through before, at `admitted_us`, windows and limits that have begun since are
+        left out: they are not charged for it.
 
         Raises:
             BudgetExhausted: it does not fit; the message names the level, not the
@@ -364,23 +364,23 @@ class Ledger(Protocol):
         ...
 
     def settle(self, reservation: Reservation, cost_microusd: int) -> Settlement:
-        """Book the true cost, even above what was reserved, and give the rest back. Once only."""
+        """Book the true cost, even above the reservation, and release the rest. Once only."""
         ...
 
     def release(self, reservation: Reservation) -> Settlement:
-        """Give all of it back. Once only."""
+        """Release all of it. Once only."""
         ...
 
     async def left_now_microusd(self, accounts: tuple[str, ...]) -> int | None:
-        """What `left_microusd` says, after asking where that was heard a minute ago or longer.
+        """As `left_microusd`, but a figure that is a minute old or older is asked for again.
 
         Raises:
-            NotReady: it has to be asked, and nobody answers.
+            NotReady: it has to be asked for, and nobody answers.
         """
         ...
 
     def left_microusd(self, accounts: tuple[str, ...]) -> int | None:
-        """The least that is left on any limited account, as last heard; None for no limit."""
+        """The least that is left on any limited account, as last known; None for no limit."""
         ...
 
     def limits_end_users(self, organisation: str) -> bool:
@@ -389,7 +389,7 @@ class Ledger(Protocol):
 
 
 class AuditLog(Protocol):
-    """The evidence. A record is durable when what `append` gives was waited for."""
+    """The evidence. A record is durable once the result of `append` has been awaited."""
 
     def append(self, record: AuditRecord, content: bytes | None = None) -> Awaitable[Receipt]:
         """Write a record, with encrypted content if given, and wait until it cannot be lost.

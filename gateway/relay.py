@@ -60,12 +60,12 @@ class Relay:
         is_looked_at = tried is not None and "format" in tried.checks
         is_looked_at = is_looked_at or is_unenforced(live.dropped)
         self._said: list[str] | None = [] if is_looked_at else None
-        """The answer's text, where its format has to be looked at in the end."""
+        """The answer's text, where its format has to be checked at the end."""
         self._pings = pings
         self._has_written = False
 
     async def run(self, write: Write, direct: Direct = never_direct) -> bool:
-        """Write the whole answer, whatever its end; whether the body may end as if it were whole.
+        """Write the answer to its end; returns whether the body may end as if it were complete.
 
         Where a dialect has no event for an error, a body that just ends would look complete.
         """
@@ -74,7 +74,7 @@ class Relay:
         pings.go_on(write, encoder.ping)
         try:
             await self._carry(encoder, write, direct)
-            # Here, because a ping may be stuck in a caller who reads nothing, and then leaves.
+            # Here, because a ping may be stuck at a caller who reads nothing, and then leaves.
             await pings.stop()
         except UpstreamFailed as error:
             ending = await self._failure(encoder, error)
@@ -101,7 +101,7 @@ class Relay:
         return True
 
     async def _carry(self, encoder: StreamEncoder, write: Write, direct: Direct) -> None:
-        """Pass on what arrives. Once the answer has begun no task is woken for a piece of it."""
+        """Pass on what arrives. Once the answer has begun, no task is woken for each piece."""
         while events := await self._live.next_batch():
             if data := self._next(encoder, events):
                 await write(data)
@@ -111,11 +111,11 @@ class Relay:
                 await self._live.flow(
                     partial(self._pass_on, encoder, push), self._plainly(encoder, push)
                 )
-                # Nothing but the wait for a caller who is slow.
+                # This only waits for a slow caller.
                 await write(b"")
 
     def _plainly(self, encoder: StreamEncoder, push: Push) -> TakePlain | None:
-        """What takes events that say nothing but words, if nobody here looks at those."""
+        """The function that takes events of plain text, if nothing here looks at the text."""
         is_looked_at = self._traits is not None or self._said is not None or self._by_channel
         plain = None if is_looked_at else encoder.plain(push)
         if plain is None:
@@ -134,7 +134,7 @@ class Relay:
         return bool(data) and push(data)
 
     def _next(self, encoder: StreamEncoder, events: list[StreamEvent]) -> bytes:
-        """What the caller gets of these events, once they are counted."""
+        """Count these events; the bytes that the caller gets of them."""
         self._tally.add(events)
         if self._traits is not None:
             self._traits.see(events)
@@ -174,12 +174,12 @@ class Relay:
         told |= ending_headers(self._attempts, candidate.target, usage, unmet)
         ending = encoder.finish(" ".join([f"{name}={told[name]}" for name in told]), usage)
         if encoder.response:
-            # Before its caller sees the end: it may be continued at once.
+            # Before the caller sees the end, since it may continue the answer at once.
             await self._keep(passage, encoder.response)
         return ending
 
     async def _failure(self, encoder: StreamEncoder, error: GatewrightError) -> bytes:
-        """The error event of a stream that broke, once that is on record."""
+        """The error event of a stream that broke, once the break is recorded."""
         try:
             await self._live.close(error)
             await self._break_off(error)
@@ -188,14 +188,14 @@ class Relay:
         return encoder.fail(error, self._passage.request.request_id)
 
     async def _break_off(self, error: BaseException) -> None:
-        """Once the stream is closed: then it is known what came of it."""
+        """Record the break, after the stream is closed: only then is its result known."""
         await self._conclusion.broken_off(
             self._passage, self._attempts, self._tally.content, end_code(error)
         )
 
 
 def _told(error: Exception) -> GatewrightError:
-    """What a caller may hear of a failure of ours in the middle of an answer."""
+    """What a caller may be told of a failure of ours in the middle of an answer."""
     if isinstance(error, GatewrightError):
         return error
     return GatewrightError("The gateway failed to serve this request.")

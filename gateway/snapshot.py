@@ -21,7 +21,7 @@ STALE_AFTER_S = 60.0
 
 
 class Snapshot(Struct, frozen=True):
-    """Everything that can change while the process runs, as one request sees it."""
+    """Everything that may change while the process runs, as one request sees it."""
 
     digest: str
     keys: KeyTable
@@ -38,7 +38,7 @@ class SnapshotKeeper:
         board: TargetBoard,
         age_s: Callable[[], float],
     ) -> None:
-        """`policies` govern where nothing else was published.
+        """`policies` govern until others are published.
 
         `age_s` gives the seconds since the database last confirmed what is published here.
         """
@@ -70,7 +70,7 @@ class SnapshotKeeper:
         return self._current
 
     def publish(self, keys: KeyTable, levels: Mapping[str, Level]) -> None:
-        """A change was heard of: keys and policies are swapped together."""
+        """Take in a change: keys and policies are swapped together."""
         self._keys = keys
         if levels != self.policies.levels:
             first = self._first

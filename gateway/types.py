@@ -24,16 +24,16 @@ PURPOSES: Mapping[str, Purpose] = {"openai_embeddings": "embedding"}  # All othe
 Tier = Literal["cheap", "mid", "frontier"]
 Stage = Literal["intent", "outcome", "admin"]
 Translation = Literal["strict", "warn", "lenient"]
-"""Refuse what would be left out, say so in a header, or only in the audit record."""
+"""Where a part would be left out: refuse, say so in a header, or only in the audit record."""
 FORMATS = ("response_format", "text.format", "output_config.format", "output_format")
-"""How callers of each dialect call the format of an answer; what was lost of one begins so."""
+"""Each dialect's name for the format of an answer; reports of its lost parts begin with it."""
 EVENT_END = b"\n\n"
 """The closing blank line of a server-sent event whose lines end with LF."""
 OutcomeStatus = Literal["ok", "refused", "failed", "incomplete", "cancelled"]
 
 
 class ChatRequest(Struct, frozen=True):
-    """One request as it came in, plus the parsed view that decisions need."""
+    """One request as received, plus the parsed view that decisions need."""
 
     request_id: str
     dialect: DialectName
@@ -51,11 +51,11 @@ class ChatRequest(Struct, frozen=True):
     has_documents: bool
     wants_json_schema: bool
     input_tokens_estimate: int
-    """About as many as its text has in today's vocabularies; billed only where nobody counted."""
+    """About the tokens of its text in today's vocabularies; billed only where nobody counted."""
     input_tokens_most: int = 0
-    """As many as it has at most: what is reserved and counted against rates before it is known."""
+    """The most it can have: reserved, and counted against rates, until the true count is known."""
     destinations: tuple[tuple[str, str], ...] = ()
-    """Addresses that the body names (images, documents, tool servers): where, and which."""
+    """Addresses that the body names (images, documents, tool servers): where, and the address."""
     version: str = ""
     """The protocol version that the caller pinned, e.g. `2023-06-01`; empty for none."""
     betas: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class ChatRequest(Struct, frozen=True):
     dropped: tuple[str, ...] = ()
     """What was left out before any target was chosen, e.g. a header that is not passed on."""
     end_user: str = ""
-    """The end user that the body names, as a keyed digest: all that another dialect is told."""
+    """The end user that the body names, as a keyed digest; another dialect gets nothing else."""
     prompts: int = 1  # Texts that are continued at once, each as often as answers are asked for.
     longest_tokens_estimate: int = 0  # Of several texts the longest's; 0 where all input is one.
 
@@ -104,7 +104,7 @@ class Inspection(Struct, frozen=True):
     calibration: str = ""
     """What the calibration table said of this organisation and route; empty where it has none."""
     injection: float = 0.0
-    """How much untrusted text reads like orders to a model; 0 where nobody asked."""
+    """How much untrusted text reads like orders to a model; 0 where no policy asked."""
     injection_suspected: bool = False
 
 
@@ -113,7 +113,7 @@ class Target(Struct, frozen=True):
 
     name: str
     provider: str
-    model: str  # Its name in the upstream's own words.
+    model: str  # The upstream's own name for it.
     jurisdiction: str
     in_house: bool
     tier: Tier
@@ -126,10 +126,10 @@ class Target(Struct, frozen=True):
     vendor: str = ""  # Who made the model: chooses the estimator of its tokens.
     assurances: frozenset[str] = frozenset()
     seals: str = ""
-    """In which dialect its vendor seals reasoning that it alone can read; empty for none."""
+    """The dialect in which its vendor seals reasoning that it alone can read; empty for none."""
     parameters: Mapping[str, str] = {}  # The model's stance to each: `catalogue.Stance`.
-    leaves_out_hosted: bool = False  # Tools of another vendor's, rather than refuse them.
-    origin: str = ""  # Which server its provider asks, as a digest: `configuration.origins`.
+    leaves_out_hosted: bool = False  # Whether another vendor's tools are dropped, not refused.
+    origin: str = ""  # Digest of the server that its provider asks: `configuration.origins`.
 
     @property
     def purpose(self) -> Purpose:
@@ -142,13 +142,13 @@ def purpose_of(capabilities: frozenset[str]) -> Purpose:
 
 
 class Candidate(Struct, frozen=True):
-    """One target of a plan with what it may cost at worst."""
+    """One target of a plan, with its worst price."""
 
     target: Target
     output_tokens_cap: int
     worst_cost_microusd: int
     body: bytes = b""
-    """The request in this target's dialect, where it had to be converted to see that it can be."""
+    """The request in this target's dialect, if a conversion was needed to see that it can be."""
     dropped: tuple[str, ...] = ()
     """What that conversion left out."""
 
@@ -167,15 +167,15 @@ class Plan(Struct, frozen=True):
     hedge_after_s: float | None = None
     """After this time without an answer the next candidate is asked as well."""
     cascade_above: float | None = None
-    """An answer of the first tier that fails more likely than this goes one tier up."""
+    """If an answer of the first tier is more likely to fail than this, the next tier is asked."""
     service_tier: str = "standard"
     tenant: str = ""  # Whose prompts may share a replica's cache.
     data_class: str = ""
-    reserved_for_s: float = 0.0  # How long its money is set aside; 0 as for any request.
+    reserved_for_s: float = 0.0  # How long its money is reserved; 0 for the usual time.
 
     @property
     def worst_cost_microusd(self) -> int:
-        """Of the dearest candidate; in a race or a cascade two are asked, and both are paid."""
+        """That of the dearest candidate; in a race or cascade, of two, since both are paid."""
         if len(self.candidates) == 1:
             return self.candidates[0].worst_cost_microusd
         worst = [each.worst_cost_microusd for each in self.candidates]
@@ -191,7 +191,7 @@ class Reservation(Struct, frozen=True):
     amount_microusd: int
     leased_until_us: int
     admitted_us: int = 0
-    """It is charged to the windows of this moment."""
+    """The cost is charged to the windows of this moment."""
 
 
 class Usage(Struct, frozen=True):
@@ -204,11 +204,11 @@ class Usage(Struct, frozen=True):
     cache_write_1h_tokens: int = 0
     reasoning_tokens: int = 0
     estimated: bool = False  # The upstream sent no usage, so we counted characters instead.
-    service_tier: str = ""  # That served it: `default`, `priority`, `flex`, `batch`; or not said.
-    web_searches: int = 0  # By the vendor's own tool, paid beside the tokens.
-    disbelieved: int = 0  # What the upstream said it counted that cannot be; estimated instead.
-    inference_geo: str = ""  # Of an answer bound to one country: `us`, or `other`.
-    compactions: int = 0  # Times that its vendor summed up the conversation; in the counts.
+    service_tier: str = ""  # Which served it: `default`, `priority`, `flex`, `batch`; or unknown.
+    web_searches: int = 0  # By the vendor's own tool, paid in addition to the tokens.
+    disbelieved: int = 0  # An impossible count of the upstream; estimated instead.
+    inference_geo: str = ""  # The country that an answer was bound to: `us`, or `other`.
+    compactions: int = 0  # How often its vendor summarised the conversation; in the counts.
 
 
 class Attempt(Struct, frozen=True, omit_defaults=True):
@@ -218,20 +218,20 @@ class Attempt(Struct, frozen=True, omit_defaults=True):
     status: int  # The upstream's over HTTP; 0 when none arrived.
     error: str  # Code of our error tree; empty on success.
     duration_us: int
-    first_byte_us: int  # To the head; of a stream to its first content, where any came.
+    first_byte_us: int  # Until the head; for a stream until its first content, if any came.
     cost_microusd: int = 0
     estimated: bool = False
-    """Whether what it cost is estimated: its upstream did not say what it counted."""
+    """Whether its cost is estimated, because the upstream reported no count."""
     upstream_ids: tuple[str, ...] = ()
-    """What its upstream calls the call, in its answer's head: for a ticket, and for its logs."""
+    """The upstream's own ids of the call, from its answer's head: for tickets, and for its logs."""
 
 
 CUT_SHORT = "cut_short"
-"""Our word for the error of a stream that came to its end without all of its answers."""
+"""Our code for a stream that reached its end without all of its answers."""
 
 
 class Delta(Struct, frozen=True):
-    """One piece of a streamed answer, in no dialect's words.
+    """One piece of a streamed answer, independent of any dialect.
 
     `kind` says which fields mean something: `start` (message_id, model), `text` (text), `thinking`
     (text, signature), `refusal` (text), `tool_start` (index, tool_id, name), `tool_arguments`
@@ -262,30 +262,30 @@ class StreamEvent(Struct, frozen=True):
     """One server-sent event of an upstream: its exact bytes and what it means."""
 
     raw: bytes
-    """With its closing blank line, for a client of the same dialect; each answer's part of a chunk
-    that goes on with several."""
+    """With its closing blank line, for a client of the same dialect; where one chunk continues
+    several answers, each answer's part of it."""
     deltas: tuple[Delta, ...]
     is_terminal: bool = False  # `[DONE]`, `message_stop`: a stream without one is broken.
     is_unexplained: bool = False
-    """Of a terminal event: nobody had said why the answer stopped. Some servers never do."""
+    """For a terminal event: nothing had said why the answer stopped. Some servers never do."""
     is_usage_only: bool = False
-    """An event that exists only because we asked for usage; hidden from clients that did not."""
+    """The event exists only because we asked for usage; hidden from clients that did not."""
     has_content: bool = False
-    """Whether the caller sees part of the answer in it: after that, no other target is tried."""
+    """Whether it shows the caller part of the answer: after that, no other target is tried."""
     is_closing: bool = False
-    """Says why the answer stopped: held back until the terminal event shows that it is whole."""
+    """It says why the answer stopped: held back until the terminal event shows it is complete."""
     settles: tuple[int, ...] | None = None
-    """Of several answers those it goes on with or ends; None where it may be the end of all."""
+    """Which of several answers it continues or ends; None where it may be the end of all."""
     said: bytes = b""
-    """Of an error its JSON, for whoever judges it: no caller sees it."""
+    """An error's JSON, for the code that judges it: no caller sees it."""
     searches: int = 0
-    """By the vendor's own tool that it shows to be done; below zero where one costs nothing."""
+    """Searches by the vendor's own tool that it reports as done; negative where one is free."""
     is_repeatable: bool = False
-    """Of a terminal event: as `Completion` has it."""
+    """For a terminal event: as in `Completion`."""
 
 
 class Completion(Struct, frozen=True):
-    """A whole answer in no dialect's words, plus the upstream's bytes."""
+    """A complete answer, independent of any dialect, plus the upstream's bytes."""
 
     raw: bytes
     message_id: str
@@ -297,17 +297,17 @@ class Completion(Struct, frozen=True):
     usage: Usage
     thinking: tuple[Delta, ...] = ()
     refusal: str = ""
-    vectors: int = 0  # Instead of an answer in words.
+    vectors: int = 0  # Their number, in an answer that is vectors instead of text.
     is_repeatable: bool = False
-    """All of its answers ended for reasons that we know, and none was withheld or refused: it is no
-    mishap that would last if it were given again."""
+    """Whether it may be cached: all of its answers ended for known reasons, none was withheld or
+    refused, so that no mishap is given out again."""
 
 
 class ToolCall(Struct, frozen=True):
-    """A tool the model wants called; `arguments_json` is text as the model wrote it.
+    """A tool that the model wants to be called; `arguments_json` is text as the model wrote it.
 
-    Of a call that `is_text` these are an object with that text, and only callers who brought such a
-    tool are told of it.
+    For a call that `is_text` it is an object with that text; only callers who brought such a tool
+    are told of it.
     """
 
     tool_id: str
@@ -325,7 +325,7 @@ class Settlement(Struct, frozen=True):
 
 
 class AuditRecord(Struct, frozen=True, omit_defaults=True):
-    """One line of evidence. Append-only in shape: no field is renamed, new ones have defaults."""
+    """One line of evidence. Its format only grows: no field is renamed, new ones have defaults."""
 
     stage: Stage
     request_id: str
@@ -368,18 +368,18 @@ class AuditRecord(Struct, frozen=True, omit_defaults=True):
     dropped: tuple[str, ...] = ()
     detail: Mapping[str, str] = {}
     facts: RecordedFacts | None = None
-    """With what the record says besides, all that policy looked at."""
+    """Together with the record's other fields, all that policy looked at."""
     subject: str = ""
-    """The end user that the caller named, as a keyed digest: found again, not read."""
+    """The end user that the caller named, as a keyed digest: it can be found, but not read."""
     classifier: str = ""
     complexity_parts_ppm: Mapping[str, int] = {}
     calibration: str = ""
     output_findings: Mapping[str, int] = {}
-    """In the answer, by label, where policy says to scan it."""
+    """Findings in the answer, by label, where policy says to scan it."""
 
 
 class Receipt(Struct, frozen=True):
-    """Where a record lies and what it hashes to; enough for `gatewright audit verify --receipt`."""
+    """A record's place and hash; enough for `gatewright audit verify --receipt`."""
 
     worker: str
     segment: int

@@ -43,7 +43,7 @@ STREAM_HEADERS = {
     "x-accel-buffering": "no",
 }
 READING_S = 3.0
-"""How long after the deadline of the work a caller may still be reading what came of it."""
+"""How long after the work's deadline a caller may still be reading the answer."""
 ID_BYTES = 8
 IDS_DRAWN = 64
 _STOPPED = "This worker is being ended; try again."
@@ -51,7 +51,7 @@ OVERLOADED = "Too many requests are being served by this worker; try again short
 
 
 def bounds_of(limits: Limits) -> Bounds:
-    """What all doors of a worker share."""
+    """The limits that all doors of a worker share."""
     return Bounds(
         body_bytes_max=limits.body_bytes_max,
         values_max=limits.keys_max,
@@ -89,7 +89,7 @@ class Door:
     async def call(
         self, scope: Scope, receive: Receive, send: Send, address: Address | None = None
     ) -> None:
-        """One ASGI call, whatever comes of it; `address` where it came by another vendor's path."""
+        """Serve one ASGI call; `address` is set if it came by another vendor's path."""
         exchange = Exchange(scope, receive, send, self._bounds)
         arrived_us = self._clock.utc_us()
         request_id = new_request_id(arrived_us)
@@ -135,7 +135,7 @@ class Door:
         )
 
     async def _refuse(self, exchange: Exchange, request_id: str, error: GatewrightError) -> None:
-        """Send an error; if the answer has begun, all that is left is to cut it."""
+        """Send an error; if the answer has begun, it can only be cut off."""
         if exchange.started:
             return
         self._metrics.count_refusal(error.code)
@@ -152,13 +152,13 @@ class Door:
         if error.retry_after_s is not None:
             headers["retry-after"] = str(max(1, round(error.retry_after_s)))
         if not error.retryable:
-            # Both SDKs would retry a 429 that no retry can mend.
+            # Both SDKs would retry a 429 that no retry can help.
             headers["x-should-retry"] = "false"
         await exchange.answer(status, headers, body)
 
 
 def _begin(exchange: Exchange, request_id: str, headers: Mapping[str, str]) -> Write:
-    """Make ready for a stream; its head is sent with its first piece."""
+    """Prepare a stream; its head is sent with its first piece."""
     exchange.begin_stream({**STREAM_HEADERS, **id_headers(request_id), **headers})
     return exchange.write
 
@@ -177,13 +177,13 @@ async def _send(exchange: Exchange, request_id: str, answer: WholeAnswer | Strea
 
 
 def new_request_id(utc_us: int) -> str:
-    """Ours, never the caller's: two requests must not share one in the evidence.
+    """A request id of ours, never the caller's: no two requests may share one in the evidence.
 
     It begins with the time in milliseconds, so that the index over request ids grows at one end:
-    with ids in no order, most of the projection's time went into pages all over the table.
+    with unordered ids, most of the projection's time went into pages all over the table.
     """
     if not _fresh_ids:
-        # Drawn for many at once: each draw is a system call that lets the interpreter go.
+        # Drawn for many at once: each draw is a system call that releases the interpreter.
         drawn = secrets.token_hex(ID_BYTES * IDS_DRAWN)
         step = 2 * ID_BYTES
         _fresh_ids.extend(drawn[at : at + step] for at in range(0, len(drawn), step))
@@ -194,12 +194,12 @@ _fresh_ids: list[str] = []
 
 
 def id_headers(request_id: str) -> dict[str, str]:
-    """A request's id under both names: OpenAI's SDK reads the first, Anthropic's the second."""
+    """A request's id under two names: OpenAI's SDK reads the first, Anthropic's the second."""
     return {"x-request-id": request_id, "request-id": request_id}
 
 
 class Load:
-    """How many requests a worker serves at once; more are refused before anything is read."""
+    """Limits how many requests a worker serves at once; more are refused before any is read."""
 
     def __init__(self, concurrent_requests_max: int, metrics: Metrics, turns: Turns) -> None:
         self._max = concurrent_requests_max

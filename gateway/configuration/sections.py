@@ -1,4 +1,4 @@
-"""Sections of the settings beside `settings`: inspection, secrets, outside services, and others."""
+"""Sections of the settings beside `settings`: inspection, secrets, outside services, others."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal

@@ -1,4 +1,4 @@
-"""`gatewright secrets wrap` and `adopt`: a master key in Vault or KMS, or one after a lost one."""
+"""`gatewright secrets wrap` and `adopt`: a master key in Vault or KMS, or one for a lost one."""
 
 import os
 import secrets as random
