@@ -14,7 +14,7 @@ from gateway.projects import Project
 
 FilePurpose = Literal["batch", "batch_output"]
 BatchKind = Literal["file", "messages"]
-"""Made of a file whose results are files, or of messages whose results are read line by line."""
+"""Made from a file, with files as results, or from messages, with results read line by line."""
 BatchState = Literal[
     "validating",
     "failed",
@@ -28,23 +28,23 @@ BatchState = Literal[
 Ending = Literal["completed", "expired", "cancelled"]
 LineState = Literal["waiting", "running", "parked", "succeeded", "errored", "canceled", "expired"]
 UNDER_WAY: frozenset[LineState] = frozenset({"running", "parked"})
-"""States of lines that somebody is about to end, here or at a vendor."""
+"""States of lines that will be ended, here or at a vendor."""
 
 ID_BYTES = 24
-"""192 bits: nobody guesses an id, and who learns one still needs a key of its project."""
+"""192 bits: nobody can guess an id, and using one still takes a key of its project."""
 FLAWS_MAX = 100
-"""What is told of a file that is no batch; more would help nobody."""
+"""The most flaws that are reported of a file; more would help nobody."""
 CUSTOM_ID_LENGTH_MAX = 512
 UNREADABLE = "The gateway cannot read what it kept of this line."
 DAMAGED = "batch_damaged"
-"""Code of a flaw of a batch: what its maker said beside its lines is lost, or all of it."""
+"""Code of a flaw of a batch: what its maker sent besides its lines is lost, or all of it."""
 ACTIVE: tuple[BatchState, ...] = ("validating", "in_progress", "finalizing", "cancelling")
 OPEN: tuple[BatchState, ...] = ("validating", "in_progress")
 """States in which a batch can still be cancelled."""
 
 
 class KeptFile(Struct, frozen=True):
-    """A file of a project; its content is read apart, piece by piece."""
+    """A file of a project; its content is read separately, piece by piece."""
 
     file_id: str
     project: Project
@@ -55,25 +55,25 @@ class KeptFile(Struct, frozen=True):
     created_us: int
     expires_us: int
     is_damaged: bool = False
-    """Whether its name, or all of it, cannot be opened any more; the name is empty then."""
+    """Whether its name, or all of it, can no longer be decrypted; then the name is empty."""
 
     def __repr__(self) -> str:
         return f"KeptFile({self.file_id})"  # Its name is content.
 
 
 class PageOf(Struct, frozen=True):
-    """Which part of a list is asked for, newest first unless `oldest_first`."""
+    """The part of a list that is asked for, newest first unless `oldest_first`."""
 
     limit: int
     after: str = ""
-    """The id behind which it begins."""
+    """The id after which it begins."""
     before: str = ""
     """The id before which it ends."""
     oldest_first: bool = False
 
 
 class Flaw(Struct, frozen=True):
-    """Why a file is no batch."""
+    """A reason why a file cannot be a batch."""
 
     code: str
     message: str
@@ -89,14 +89,14 @@ class Line(Struct, frozen=True):
     custom_id: str
     body: bytes
     is_damaged: bool = False
-    """Whether its name or its body cannot be opened any more, and is empty here."""
+    """Whether its name or its body can no longer be decrypted, and is empty here."""
 
     def __repr__(self) -> str:
         return f"Line({self.number})"  # The rest is content.
 
 
 class LineEnd(Struct, frozen=True):
-    """How a line that was sent ended: an answer, or an error in its dialect's words."""
+    """How a sent line ended: with an answer, or with an error in its dialect's words."""
 
     state: Literal["succeeded", "errored"]
     status: int
@@ -109,7 +109,7 @@ class LineEnd(Struct, frozen=True):
 
     @property
     def told(self) -> dict[str, object]:
-        """What the headers of an answer say that no vendor's line has a word for."""
+        """What an answer's headers say that a vendor's result line has no field for."""
         if not self.target:
             return {}
         told = {
@@ -132,9 +132,9 @@ class EndedLine(Struct, frozen=True):
     state: LineState
     end: LineEnd | None
     is_damaged: bool = False
-    """Whether it has an end that cannot be opened any more."""
+    """Whether it has an end that can no longer be decrypted."""
     was_tried: bool = False
-    """Whether it had been handed on: a vendor may have had it, and no answer came."""
+    """Whether it was handed on without an answer: a vendor may have had it."""
 
     def __repr__(self) -> str:
         return f"EndedLine({self.number}, {self.state})"
@@ -150,7 +150,7 @@ class LineCounts(Struct, frozen=True):
     canceled: int = 0
     expired: int = 0
     parked: int = 0
-    """With a vendor's own batch API, or about to be."""
+    """Lines at a vendor's own batch API, or about to be."""
 
     @property
     def unsent(self) -> int:
@@ -167,31 +167,31 @@ class LineCounts(Struct, frozen=True):
 
 
 class AnswerSums(Struct, frozen=True):
-    """What the answers of a batch say of themselves, added up."""
+    """The usage that the answers of a batch report, added up."""
 
     answers: int = 0
     model: str = ""
-    """What all of them name; empty where they differ, or one names none."""
+    """The model that all of them name; empty where they differ, or one names none."""
     is_counted: bool = True
-    """Whether each of them says its tokens; where not, no sum is exact."""
+    """Whether each of them reports its tokens; otherwise no sum is exact."""
     input_tokens: int = 0
     cached_tokens: int = 0
-    """Of the input, as `reasoning_tokens` are of the output."""
+    """Part of the input, as `reasoning_tokens` are part of the output."""
     output_tokens: int = 0
     reasoning_tokens: int = 0
 
 
 class Told(Struct, frozen=True):
-    """What is known of a batch beside its lines; content, and sealed like it.
+    """What is known of a batch besides its lines; it is content, and sealed as such.
 
     All of it is its maker's word but `sums`, which are there once it is over.
     """
 
     metadata: Mapping[str, str] = {}
     headers: tuple[tuple[bytes, bytes], ...] = ()
-    """Of the request that made it: those that mean something to its lines."""
+    """Headers of the request that made it, as far as they concern its lines."""
     output_keep_s: int = 0
-    """How long its maker wants the files of its results kept; 0 for as long as they may be."""
+    """How long its maker wants its result files to be kept; 0 for as long as possible."""
     sums: AnswerSums = AnswerSums()
 
     def __repr__(self) -> str:
@@ -199,7 +199,7 @@ class Told(Struct, frozen=True):
 
 
 class Batch(Struct, frozen=True):
-    """A batch as its project sees it. Times are 0 until they have come."""
+    """A batch as its project sees it. Times are 0 until they are known."""
 
     batch_id: str
     kind: BatchKind
@@ -211,7 +211,7 @@ class Batch(Struct, frozen=True):
     expires_us: int
     keep_until_us: int
     ending: Ending = "completed"
-    """What it becomes once its last line has ended."""
+    """Its state once its last line has ended."""
     input_file_id: str = ""
     output_file_id: str = ""
     error_file_id: str = ""
@@ -225,14 +225,14 @@ class Batch(Struct, frozen=True):
     told: Told = Told()
     flaws: tuple[Flaw, ...] = ()
     is_damaged: bool = False
-    """Whether `told` or `flaws` could not be opened; they are empty then."""
+    """Whether `told` or `flaws` could not be decrypted; then they are empty."""
 
     def __repr__(self) -> str:
         return f"Batch({self.batch_id}, {self.state})"
 
     @property
     def may_be_cancelled(self) -> bool:
-        """One that is damaged also while it is finished: without its key that never ends."""
+        """Also a damaged batch that is being finished: without its key, that would never end."""
         return self.state in OPEN or (self.is_damaged and self.state == "finalizing")
 
     @property

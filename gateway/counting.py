@@ -25,13 +25,13 @@ from gateway.types import Completion, Reservation, Settlement, Target, Usage
 
 
 COUNT_S = 10.0
-"""Who asks for a count waits for it with an answer still to come; an estimate is here at once."""
+"""Callers who ask for a count wait for it before their real request; an estimate is immediate."""
 BROKEN = 2
-"""Where `TargetHealth.place` puts a target that has failed too often lately."""
+"""The place that `TargetHealth.place` gives a target that has failed too often lately."""
 
 
 class Unpaid:
-    """A ledger for what costs nothing: says what is left, and sets nothing aside."""
+    """A ledger for what costs nothing: says what is left, and reserves nothing."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -43,7 +43,7 @@ class Unpaid:
         lease_s: float = 0.0,
         admitted_us: int | None = None,
     ) -> Reservation:
-        """On no account: who has used up a budget may still count."""
+        """Reserve on no account: a caller without budget left may still count."""
         del lease_s, admitted_us
         del accounts, amount_microusd
         return await self._ledger.reserve((), 0)
@@ -55,7 +55,7 @@ class Unpaid:
         return self._ledger.release(reservation)
 
     async def left_now_microusd(self, accounts: tuple[str, ...]) -> int | None:
-        """As last heard: counting writes nothing, and works without a database."""
+        """As last known: counting writes nothing, and works without a database."""
         return self._ledger.left_microusd(accounts)
 
     def left_microusd(self, accounts: tuple[str, ...]) -> int | None:
@@ -80,7 +80,7 @@ class Counting(Pipeline):
         self._providers = providers
         self._calibration = calibration
         self._health = TargetHealth()
-        """Of counting endpoints alone: an answer's breaker neither hears of them nor stops them."""
+        """Only for counting endpoints: they and the breakers for answers are independent."""
 
     async def _complete(self, passage: Passage) -> WholeAnswer:
         target, attempts = passage.ruling.plan.candidates[0].target, AttemptLog()

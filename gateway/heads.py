@@ -14,7 +14,7 @@ from gateway.types import Candidate, Principal, Receipt, Target, Usage
 
 
 Begin = Callable[[Mapping[str, str]], Write]
-"""Sends the head of a stream, with what is known of it, and says where to write the rest."""
+"""Sends the head of a stream, with these headers, and returns the function that writes the rest."""
 
 
 def begin_early(passage: Passage, begin: Begin) -> Write:
@@ -26,7 +26,7 @@ def ping_early(passage: Passage) -> bytes:
 
 
 async def fail_late(passage: Passage, error: GatewrightError, write: Write, _: Direct) -> bool:
-    """Tell inside a stream what came too late for a status; whether it may end as if whole."""
+    """Send an error inside a stream, too late for a status; whether it may end as if complete."""
     encoder = unsourced(passage)
     await write(encoder.fail(error, passage.request.request_id))
     return not encoder.is_cut_on_failure
@@ -35,7 +35,7 @@ async def fail_late(passage: Passage, error: GatewrightError, write: Write, _: D
 def refusal_headers(
     error: GatewrightError, record: Receipt | None, principal: Principal | None
 ) -> dict[str, str]:
-    """What is said of a request that was not let through, to a caller who is somebody."""
+    """The headers of a refusal, for an authenticated caller."""
     if principal is None or record is None:
         return {}
     headers = {"x-gatewright-receipt": str(record)}
@@ -45,7 +45,7 @@ def refusal_headers(
 
 
 def unsourced(passage: Passage) -> StreamEncoder:
-    """An encoder for what is said to a caller while no target has said anything."""
+    """An encoder for what a caller is sent before any target has answered."""
     dialect = passage.arrival.dialect
     return dialect.stream_encoder(passage.request, dialect.name)
 
@@ -56,7 +56,7 @@ def answer_headers(
     dropped: tuple[str, ...] = (),
     concluded: Concluded | None = None,
 ) -> dict[str, str]:
-    """What every answer and failure says about itself; a stream tells its intent's receipt."""
+    """The headers of every answer and failure; a stream's have its intent's receipt."""
     receipt: Receipt = concluded.receipt if concluded else passage.intent
     headers = {
         "x-gatewright-decision": passage.ruling.plan.decision_digest,
@@ -75,7 +75,7 @@ def answer_headers(
 
 
 def cap_headers(passage: Passage, candidate: Candidate) -> dict[str, str]:
-    """How long the answer may be where that is less than was asked for: it may end by `length`."""
+    """The cap on the answer's length, if lower than was asked for: it may end by `length`."""
     asked, cap = passage.request.max_output_tokens, candidate.output_tokens_cap
     return {"x-gatewright-output-tokens-cap": str(cap)} if asked is not None and asked > cap else {}
 
@@ -83,7 +83,7 @@ def cap_headers(passage: Passage, candidate: Candidate) -> dict[str, str]:
 def late_headers(
     passage: Passage, candidate: Candidate, dropped: tuple[str, ...]
 ) -> dict[str, str]:
-    """What a head would have said, had it not been sent with a ping before the answer."""
+    """The headers that could not be sent, because a ping sent the head before the answer."""
     headers = {"x-gatewright-target": candidate.target.name, **cap_headers(passage, candidate)}
     if tells_dropped(passage, dropped):
         headers["x-gatewright-dropped"] = ",".join(dropped)
@@ -93,7 +93,7 @@ def late_headers(
 def ending_headers(
     attempts: AttemptLog, target: Target, usage: Usage, unmet: str
 ) -> dict[str, str]:
-    """What is known of an answer once it is whole, where there is anything to say.
+    """What is known of an answer only once it is complete, if there is anything to say.
 
     `unmet` is where it differs from the format that was asked for. Of an answer that is given again
     nothing was saved by its upstream.

@@ -6,14 +6,14 @@ from msgspec import Struct, structs
 PLAIN_TIERS = frozenset({"", "auto", "default", "standard", "standard_only"})
 """Service tiers at the price of the catalogue."""
 TIERS_ASKED = frozenset({"service_tier", "speed", "inference_geo"})
-"""What a request may name that is paid otherwise: how fast it is served, and in which country."""
+"""Fields of a request that change its price: how fast it is served, and in which country."""
 ANYWHERE = "global"
-"""The place of inference that prices of the catalogue are of."""
+"""The place of inference that the catalogue's prices are for."""
 PLAIN_PLACES = frozenset({"", ANYWHERE, "not_available"})
-"""What an answer says of where it was made, where that costs nothing more."""
+"""What an answer says of where it was made, if that costs nothing extra."""
 US = "us"
 ELSEWHERE = "other"
-"""A place that nobody here has heard of."""
+"""A place that is unknown here."""
 _STANDARD_PERCENT = 100
 
 
@@ -26,28 +26,28 @@ class Price(Struct, frozen=True):
     cache_write_microusd_per_mtok: int
     cache_write_1h_microusd_per_mtok: int
     batch_percent: int
-    """What a batch request costs, in percent of the above (50 = half)."""
+    """The price of a batch request, in percent of the above (50 = half)."""
     source: str
     as_of: str
     priority_percent: int = 0
-    """What the faster tier costs, in percent of the above; 0 where its price is not known."""
+    """The price of the faster tier, in percent of the above; 0 where it is not known."""
     flex_percent: int = 0
-    """Likewise of the slower tier."""
+    """Likewise for the slower tier."""
     web_search_microusd: int = 0
-    """What one search by the vendor costs beside its tokens; 0 where that is not known."""
+    """The price of one search by the vendor, besides its tokens; 0 where it is not known."""
     unbilled_tools: bool = False
-    """Whether tools that run at the vendor may be used though their price is not known here."""
+    """Whether tools that run at the vendor may be used although their price is not known here."""
     long_from_tokens: int = 0
     """A request with more input than this is long, and all of it costs more; 0 for never."""
     long_input_percent: int = 100
-    """What input costs then, new, read from a cache or written, in percent of the above."""
+    """The price of its input then, new, read from a cache or written, in percent of the above."""
     long_output_percent: int = 100
-    """Likewise output."""
+    """Likewise for its output."""
     us_percent: int = 0
-    """What inference in the United States alone costs, in percent of the above; 0 for not known."""
+    """The price of inference only in the United States, in percent of the above; 0 for unknown."""
 
     def of_length(self, input_tokens: int) -> "Price":
-        """What each token of a request with so much input costs."""
+        """The price of each token of a request with this much input."""
         if not 0 < self.long_from_tokens < input_tokens:
             return self
         read, written = self.long_input_percent, self.long_output_percent
@@ -62,7 +62,7 @@ class Price(Struct, frozen=True):
         )
 
     def percent_of(self, service_tier: str) -> int:
-        """What a tier costs in percent of the standard one; 0 where that is not known."""
+        """The price of a tier in percent of the standard one; 0 where it is not known."""
         if service_tier == "priority":
             return self.priority_percent
         if service_tier == "flex":
@@ -72,7 +72,7 @@ class Price(Struct, frozen=True):
         return _STANDARD_PERCENT if service_tier in PLAIN_TIERS else 0
 
     def percent_in(self, place: str) -> int:
-        """What inference in a place costs, in percent of that anywhere; 0 where that is not known.
+        """The price of inference in a place, in percent of that anywhere; 0 where it is not known.
 
         What was made in another country than those known here is taken to cost no less.
         """

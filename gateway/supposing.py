@@ -41,7 +41,7 @@ class Supposed(Struct, frozen=True):
 
 
 class Supposer:
-    """Decodes and inspects bodies as when they are served; to be closed.
+    """Decodes and inspects bodies just as for real requests; must be closed.
 
     Raises:
         ConfigurationInvalid: what the settings name for the inspection cannot be read.
@@ -58,7 +58,7 @@ class Supposer:
         asker: Principal = EXAMPLE_PRINCIPAL,
         dialect: DialectName | None = None,
     ) -> Supposed:
-        """What would be known of this body now, among these targets; without a dialect by its look.
+        """The facts of this body now, among these targets; without a dialect, it is guessed.
 
         Raises:
             RequestInvalid: it is no request, or one that goes on from an answer that is kept.
@@ -85,7 +85,7 @@ def is_body(example: Mapping[str, object]) -> bool:
 
 
 def dialect_of(tree: Mapping[str, object], targets: tuple[TargetFacts, ...] = ()) -> DialectName:
-    """By words that only one dialect has, at the top or in tools, and by what the model makes."""
+    """The dialect, by words that only one has, at the top or in tools, and by the model's use."""
     if "prompt" in tree and not isinstance(tree["prompt"], dict):
         return "openai_completions"
     if "messages" not in tree:
@@ -106,7 +106,7 @@ def _asks_for_vectors(tree: Mapping[str, object], targets: tuple[TargetFacts, ..
 
 
 def _asked(targets: tuple[TargetFacts, ...], request: ChatRequest) -> tuple[TargetFacts, ...]:
-    """Those that make what is asked for, as a board gives them to who serves."""
+    """The targets that make what is asked for, as a board gives them for real requests."""
     if request.purpose != "embedding":
         return tuple(target for target in targets if not target.vectors)
     return comparable(tuple(each for each in targets if each.vectors), request.model)

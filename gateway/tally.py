@@ -24,20 +24,20 @@ UNWEIGHED_MAX = 512
 streams end with a count of their upstream's."""
 
 GUESSED_TO_COUNTED_MAX = 3
-"""How far a guess may be above a count on the way: vocabularies differ by no more."""
+"""How many times a count in mid-stream a guess may be: vocabularies differ by no more."""
 NO_COUNT = -1
 
 Believe = Callable[[Usage], Usage]
-"""What an upstream says it counted → the same without figures that cannot be."""
+"""A usage as an upstream reported it → the same without impossible figures."""
 
 
 def as_told(usage: Usage) -> Usage:
-    """All of it is taken."""
+    """Believe all of it."""
     return usage
 
 
 class Tally:
-    """What a stream has amounted to so far."""
+    """The counts of one stream so far."""
 
     __slots__ = (
         *(
@@ -63,34 +63,34 @@ class Tally:
         is_silent: bool = False,
         believe: Believe = as_told,
     ) -> None:
-        """Of a model of `vendor`; `by_channel` keeps the words of a stream together.
+        """For a model of `vendor`; `by_channel` keeps the texts of a stream by kind and index.
 
-        `believe` takes figures out of a usage that cannot be; without it all are taken.
-        `is_silent` where no token was asked for: what is said is the prompt, once more.
+        `believe` removes impossible figures from a usage; without it all are believed.
+        `is_silent` where no token was asked for: then the answer only repeats the prompt.
         """
         self._vendor = vendor
         self._believe = believe
         self._is_silent = is_silent
         self._usage: Usage | None = None
         self._searches = 0
-        """By the vendor's own tool that were seen; what a usage at the end says is what counts."""
+        """Searches by the vendor's own tool that were seen; a usage at the end overrides them."""
         self._is_counted = False
-        """Whether a usage came with or after the reason why the answer ended: it is the last."""
+        """Whether a usage came with or after the stop reason: then it is the last."""
         self._counted = 0
-        """Tokens that a usage in the middle counted of what had come until then."""
+        """Tokens that a usage in mid-stream counted of what had come until then."""
         self._weight = 0
-        """Of what came since."""
+        """The weight of what came since."""
         self._unweighed: list[str] = []
         self._unweighed_length = 0
         self.stop_reason = ""
-        """Why the answer ended, as the upstream said it; empty before."""
+        """Why the answer ended, as the upstream said it; empty until then."""
         self._kept: list[bytes] = []
         self._kept_bytes = 0
         self._kept_bytes_max = kept_bytes_max
         self._said: dict[tuple[str, int], list[str]] | None = {} if by_channel else None
 
     def add(self, events: list[StreamEvent]) -> None:
-        """Take note of one batch."""
+        """Count one batch."""
         for event in events:
             said_tokens = NO_COUNT
             self._searches += event.searches
@@ -116,7 +116,7 @@ class Tally:
                 self._kept_bytes += size
 
     def add_plain(self, words: list[str], raw: bytes) -> None:
-        """The same of events that say nothing but these words, one for each."""
+        """The same for events that hold nothing but these texts, one each."""
         for text in words:
             self._unweighed.append(text)
             self._unweighed_length += len(text)
@@ -138,10 +138,10 @@ class Tally:
             self._unweighed, self._unweighed_length = [], 0
 
     def _take_count(self, said: int) -> None:
-        """A count that comes after words is one of them: only what follows is still to be guessed.
+        """A count after some text covers that text: only what follows still has to be guessed.
 
-        What a message opens with counts no word that came, and may count some that never will. A
-        figure that does not grow with the words, or is far from them, is no count of them.
+        The count that opens a message covers no text yet, and may include some that never comes. A
+        figure that does not grow with the text, or is far from it, does not count it.
         """
         self._weigh()
         guessed = self._counted + whole_tokens(self._weight)
@@ -174,11 +174,11 @@ class Tally:
 
     @property
     def knows_input(self) -> bool:
-        """Whether it was said how long the request is."""
+        """Whether the upstream reported the request's length."""
         return self._usage is not None and self._usage.input_tokens > 0
 
     def and_then(self, events: list[StreamEvent]) -> "Tally":
-        """What it would be with these as well; this one goes on without them."""
+        """A copy that counts these as well; this one stays without them."""
         if not events:
             return self
         self._weigh()
@@ -191,14 +191,14 @@ class Tally:
         return more
 
     def usage(self, input_tokens_estimate: int) -> Usage:
-        """What the upstream said, or an estimate that says it is one; never zero for content."""
+        """What the upstream reported, or an estimate, flagged as one; never zero for content."""
         usage = self._usage
         if usage is not None and (usage.output_tokens or not self._has_content):
             return with_estimates(usage, input_tokens_estimate)
         return self.usage_so_far(input_tokens_estimate)
 
     def usage_so_far(self, input_tokens_estimate: int) -> Usage:
-        """The same for a stream that did not end: what it opened with is not all it sent."""
+        """The same for a stream that did not end: the usage it opened with is not all it sent."""
         self._weigh()
         seen = Usage(
             output_tokens=self._counted + whole_tokens(self._weight),
@@ -221,7 +221,7 @@ class Tally:
 
 
 def add_usage(known: Usage | None, more: Usage) -> Usage:
-    """Upstreams send usage in pieces and cumulatively, so the larger figure of each kind holds."""
+    """Upstreams send usage in pieces and cumulatively, so the larger figure of each kind counts."""
     if known is None:
         return more
     return Usage(
@@ -241,9 +241,9 @@ def add_usage(known: Usage | None, more: Usage) -> Usage:
 
 
 def with_estimates(usage: Usage, input_tokens_estimate: int, output_tokens: int = 0) -> Usage:
-    """What an upstream left at zero is estimated: nobody answers nothing, or says it for nothing.
+    """Estimate what an upstream left at zero: no answer is empty, and none is free.
 
-    Estimated usage knows the answer's length only; the request's is added here as well.
+    Estimated usage knows only the answer's length; the request's is added here as well.
     """
     if usage.input_tokens and (usage.output_tokens or not output_tokens):
         return usage
@@ -256,9 +256,9 @@ def with_estimates(usage: Usage, input_tokens_estimate: int, output_tokens: int 
 
 
 def read_tokens(request: ChatRequest, vendor: str) -> int:
-    """About how many tokens a request has, now that it is known whose model read it.
+    """About how many tokens a request has for the models of `vendor`, which has read it.
 
-    A look at all of it: for requests that nobody counted.
+    It reads all of it, so it is for requests that nobody counted.
     """
     about = request.input_tokens_estimate
     if vendor not in FAMILIES or request.has_images or request.has_documents or not request.raw:
@@ -268,12 +268,12 @@ def read_tokens(request: ChatRequest, vendor: str) -> int:
 
 
 def tokens_of(length_bytes: int) -> int:
-    """About how many tokens so much is that nobody can read."""
+    """About how many tokens this many unreadable bytes are."""
     return -(-length_bytes // BYTES_PER_TOKEN)
 
 
 def written_tokens(completion: Completion, vendor: str) -> int:
-    """About how many tokens of a whole answer were written by the model."""
+    """About how many tokens of a complete answer the model wrote."""
     texts = [completion.text, completion.refusal]
     texts += [delta.text for delta in completion.thinking]
     texts += [part for call in completion.tool_calls for part in (call.name, call.arguments_json)]
@@ -283,7 +283,7 @@ def written_tokens(completion: Completion, vendor: str) -> int:
 def usage_of(
     completion: Completion, request: ChatRequest, vendor: str, believe: Believe = as_told
 ) -> Usage:
-    """What a whole answer of a vendor's model costs, with an estimate where nobody counted."""
+    """The usage of a complete answer of a vendor's model, estimated where nobody counted."""
     usage = believe(completion.usage)
     read = 0 if usage.input_tokens else read_tokens(request, vendor)
     is_told = usage.output_tokens or request.max_output_tokens == 0

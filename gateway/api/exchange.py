@@ -21,23 +21,23 @@ from gateway.errors import BodyTooLarge, RequestInvalid
 Header = tuple[bytes, bytes]
 REQUEST_TIMEOUT = "The request's body did not arrive in time."
 DIGITS_MAX = 20
-"""Of a length that the parser lets through; before them it takes any number of zeros."""
+"""Digits of a length that the parser lets through, after any number of zeros."""
 
 LINE = "gatewright.line"
-"""Where `api.protocol` puts the line of a request into its scope."""
+"""The key under which `api.protocol` puts a request's line into its scope."""
 
 
 class Line(Protocol):
     """The caller's connection during one exchange, without ASGI's messages in between."""
 
     def on_departure(self, tell: Callable[[], None] | None) -> None:
-        """Whom to call when the connection is lost; nobody with None."""
+        """Set what to call when the connection is lost; nothing with None."""
 
     def body(self) -> bytes | None:
         """The body, if all of it is here already."""
 
     def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> bool:
-        """Send a whole answer; False if it must go another way."""
+        """Send a complete answer; False if it must go another way."""
 
     def start(self, headers: Mapping[str, str]) -> bool:
         """Begin a chunked answer with status 200; False if it must go another way."""
@@ -56,26 +56,26 @@ class Line(Protocol):
 
 
 class Bounds(Struct, frozen=True):
-    """What every exchange of a listener is held to."""
+    """The limits of every exchange of a listener."""
 
     body_bytes_max: int
     values_max: int
-    """Keys and elements of lists of a body."""
+    """Keys and list elements in a body."""
     body_receive_s: float
     room: Room
     deadlines: Deadlines
-    """Of the work, and a little more: who has not read what came of it by then has left."""
+    """The work's deadlines, and a little more: who has not read the answer by then has left."""
 
 
 def is_longer(length: bytes, bytes_max: int) -> bool:
-    """Whether a `content-length` says so."""
+    """Whether a `content-length` is more than `bytes_max`."""
     return length.isdigit() and int(length[-DIGITS_MAX:]) > bytes_max
 
 
 class Exchange:
     """Reads the request's body, watches the caller, writes the answer. Used once."""
 
-    # Of the class, since nearly every exchange leaves most of them as they are.
+    # On the class, since nearly every exchange leaves most of them unchanged.
     started = False
     caller_left = False
     _on_line = False
@@ -90,21 +90,21 @@ class Exchange:
     def __init__(self, scope: Scope, receive: Receive, send: Send, bounds: Bounds) -> None:
         self.method = str(scope.get("method", ""))
         self.headers: list[Header] = list(scope["headers"])
-        # Taken out: the line knows the scope, and a circle of them would wait for the collector,
-        # with all that a request was made of.
+        # Taken out: the line refers to the scope, and a cycle would keep all objects of the request
+        # until the garbage collector runs.
         self._line: Line | None = scope.pop(LINE, None)  # type: ignore[misc]
         self._receive = receive
         self._send = send
         self._bounds = bounds
 
     async def read_body(self) -> bytes:
-        """The whole body; from here on the caller's leaving cancels the current task.
+        """The complete body; from here on, the current task is cancelled if the caller leaves.
 
         Raises:
             BodyTooLarge: it is, or says it is, longer than the limit, inflated or not.
             EncodingRefused: it cannot be inflated.
-            RequestInvalid: it did not arrive in time, or there is too much in it.
-            Unavailable: with those of others it would be too much to hold at once.
+            RequestInvalid: it did not arrive in time, or holds too many values.
+            Unavailable: together with other bodies it would be too much to hold at once.
         """
         named = dict(self.headers)
         encoding = self._encoding() if b"content-encoding" in named else b""
@@ -121,17 +121,17 @@ class Exchange:
         self._bounds.deadlines.add(self, self._give_up)
         self._watch()
         if encoding:
-            # Held as it grows: a thousandth of it came, and many are inflated at once.
+            # Counted as it grows: only a thousandth may have come, and many are inflated at once.
             body = await inflated(body, encoding, self._bounds.body_bytes_max, self._hold)
         check_values(body, self._bounds.values_max)
         return body
 
     def _encoding(self) -> bytes:
-        """How the body is encoded; empty where it is not. Raises EncodingRefused."""
+        """The body's encoding; empty for none. Raises EncodingRefused."""
         encoding = b""
         for name, value in self.headers:
             if name == b"content-encoding" and value not in (b"", b"identity"):
-                # Encodings listed in several headers are several in a row as well.
+                # Encodings in several headers mean several applied in a row.
                 encoding = value.lower() if not encoding else b"several"
                 check_encoding(encoding)
         return encoding
@@ -167,7 +167,7 @@ class Exchange:
                 return b"".join(parts)
 
     def _hold(self, length_bytes: int) -> None:
-        """Have room for a body that is so long by now."""
+        """Take room for a body that has this length by now."""
         more_bytes = length_bytes - self._held_bytes
         if length_bytes > UNCOUNTED_BYTES and more_bytes > 0:
             self._bounds.room.take(more_bytes)
@@ -177,9 +177,9 @@ class Exchange:
         return BodyTooLarge(f"The body is longer than {self._bounds.body_bytes_max} bytes.")
 
     def _watch(self) -> None:
-        """Hear of the caller's leaving: from the connection, or as ASGI says it.
+        """Notice when the caller leaves: from the connection, or by ASGI.
 
-        ASGI tells only who asks, which takes a task of its own; the connection just calls back.
+        ASGI has to be asked, which takes a task of its own; the connection just calls back.
         """
         if self._line is not None:
             self._line.on_departure(self._give_up)
@@ -217,7 +217,7 @@ class Exchange:
             self._watcher = None
 
     async def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        """Send a whole answer."""
+        """Send a complete answer."""
         self.close()
         self.started = True
         if self._line is not None and self._line.answer(status, headers, body):
@@ -226,7 +226,7 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
     def begin_stream(self, headers: Mapping[str, str]) -> None:
-        """What the head of a stream will be; it is sent with the first piece."""
+        """Set the head of a stream; it is sent with the first piece."""
         self._head = headers
 
     async def write(self, data: bytes) -> None:
@@ -243,7 +243,7 @@ class Exchange:
             await self._line.drain()
 
     def direct(self) -> Callable[[bytes], bool] | None:
-        """How to write without waiting, in a stream that has begun; None where that cannot be."""
+        """A function that writes to a begun stream without waiting; None where there is none."""
         return self._line.push if self._on_line and self._line is not None else None
 
     async def end_stream(self) -> None:
@@ -254,11 +254,11 @@ class Exchange:
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def cut_stream(self) -> None:
-        """Leave the body without its end, so that nobody takes what came for the whole of it."""
+        """Leave the body without its end, so that nobody takes it for a complete one."""
         self.close()
         if self._on_line and self._line is not None:
             self._line.cut()
-        # Over plain ASGI the server closes the connection of an answer that was not ended.
+        # Over plain ASGI, the server closes the connection of an answer that was not ended.
 
     async def _begin(self, status: int, headers: Mapping[str, str]) -> None:
         raw = [(name.encode("ascii"), value.encode("latin-1")) for name, value in headers.items()]
