@@ -177,7 +177,7 @@ class DataPlane:
         """Open what must be open before the first request.
 
         Raises:
-            StartupRefused: the schema does not fit, a key is another than the database's own, or
+            StartupRefused: the schema does not fit, a key is not the one of this database, or
                 another worker writes to the same audit folder.
         """
         if newer := await require_permitted_schema(self._database):
@@ -185,7 +185,7 @@ class DataPlane:
         await require_right_keys(self._settings, self._database, self._clock)
         await self._prices.start()
         with patience():
-            # Before a segment is begun: one that is left behind contradicts what was numbered.
+            # Before a segment is begun: one that is left over would contradict what was numbered.
             await self._integration.require_what_was_numbered()
         await self._audit.start()
         with patience():
@@ -204,7 +204,7 @@ class DataPlane:
         self._inspector.warm()
 
     def say_started(self, url: str) -> None:
-        """Callers are answered at this address from now on."""
+        """Log that callers are answered at this address from now on."""
         self._log.info(
             Event.PROCESS_STARTED,
             component="data_plane",
@@ -214,16 +214,16 @@ class DataPlane:
         )
 
     def say_leaving(self) -> None:
-        """This worker is told to end; callers who are being answered are waited for before."""
+        """This worker is told to end: begin no more background answers, but still serve callers."""
         self._apart.runner.begin_no_more()
 
     async def close(self) -> None:
-        """Give everything back; what was recorded stays recorded.
+        """Release everything; what was recorded stays recorded.
 
-        Each part is closed even if one before it fails, in the opposite order of this list.
+        Each part is closed even if an earlier one fails, in the opposite order of this list.
         """
         async with AsyncExitStack() as parts:
-            # Last of all: the signal that ends the process leaves no time for it afterwards.
+            # This runs last: the signal that ends the process leaves no time for it afterwards.
             parts.callback(self._drain_log)
             if self._upkeep.was_started:
                 parts.callback(self._log.info, Event.PROCESS_STOPPED, component="data_plane")
@@ -244,7 +244,7 @@ class DataPlane:
             parts.push_async_callback(self._presence.leave)
             parts.push_async_callback(self._batches.close)
             parts.push_async_callback(self._upkeep.close)
-            # First of all: until they have ended, their leases are kept up.
+            # This runs first: until the answers have ended, their leases are renewed.
             parts.push_async_callback(self._apart.runner.close)
 
     def _make_integration(self) -> Integration:
@@ -254,7 +254,7 @@ class DataPlane:
             self._clock,
             master_key(self._settings),
             self._audit,
-            # Batches are put together later, of parts that need this one.
+            # Batches are assembled later, from parts that need this one.
             lines=lambda intents, folder, log: self._batches.left_by_gone(intents, folder, log),  # noqa: PLW0108
             evidence=self._evidence,
             drain_log=self._drain_log,

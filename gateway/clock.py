@@ -15,7 +15,7 @@ DAY_US = 24 * HOUR_US
 WEEK_US = 7 * DAY_US
 
 SET_US = SECOND_US
-"""A wall clock that is further from the monotonic one than this was set, not slewed."""
+"""A wall clock that differs more than this from the monotonic one was set, not slewed."""
 BELIEVED_AFTER_S = 86_400.0
 
 
@@ -35,17 +35,17 @@ class SystemClock:
     __slots__ = ()
 
     monotonic_s = staticmethod(time.monotonic)
-    """Asked nine times a request: the function itself, with none of ours around it."""
+    """Called nine times per request: the function itself, not wrapped in one of ours."""
 
     def utc_us(self) -> int:
         return time.time_ns() // 1000
 
 
 class UnhurriedClock:
-    """Wall time that no jump hurries: for what is thrown away once its time is over.
+    """Wall time that never jumps forward: for things that are deleted when their time is over.
 
-    It follows the wall clock back at once, and forward only as fast as time passes. What a clock
-    set a day too far would have thrown away is there when it is set right again.
+    It follows the wall clock back at once, and forward only as fast as time passes. So nothing is
+    deleted because somebody set the clock a day too far and then corrected it.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -64,9 +64,9 @@ class UnhurriedClock:
 
 
 class LaggingClock:
-    """Wall time that goes back at once, and forward by a jump only after so many seconds.
+    """Wall time that jumps back at once, and forward only after `behind_s` seconds.
 
-    For what others wrote down by a clock that was set back meanwhile, and is set right again.
+    For times that others recorded while their clock was set back, and before it was corrected.
     """
 
     def __init__(self, clock: Clock, behind_s: float) -> None:
@@ -74,7 +74,7 @@ class LaggingClock:
         self._utc_us, self._seen_s = clock.utc_us(), clock.monotonic_s()
 
     def utc_us(self) -> int:
-        """Microseconds; never later than the wall clock. To be asked oftener than it lags."""
+        """Microseconds; never later than the wall clock. Call it more often than it lags."""
         now_us, now_s = self._clock.utc_us(), self._clock.monotonic_s()
         lagging_us = self._utc_us + round((now_s - self._seen_s) * 1_000_000)
         if now_us > lagging_us + SET_US and now_s - self._seen_s < self._behind_s:
@@ -84,17 +84,17 @@ class LaggingClock:
 
 
 class SteadyClock:
-    """Wall time that only passes: where the clock was set, it goes on as if nobody had set it.
+    """Wall time without jumps: when the clock is set, it continues as if nobody had set it.
 
-    What the wall clock has said for a day is believed, so that one that was wrong at the start does
-    not stay so.
+    After a day the wall clock is believed, so that a time that was wrong at the start does not stay
+    wrong.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._utc_us, self._seen_s = clock.utc_us(), clock.monotonic_s()
         self._apart_s: float | None = None
-        """Since when the wall clock says something else."""
+        """Since when the wall clock differs."""
 
     def utc_us(self) -> int:
         """Microseconds; a clock that is slewed is followed."""

@@ -74,25 +74,25 @@ from msgspec import Struct
 
 
 ERROR_MARK = "[tool_error]\n"
-"""How a failed tool result is marked in a dialect that has no field for it."""
+"""Marks a failed tool result in a dialect that has no field for it."""
 
 ITEM_MARK = "gw_reasoning_item:"
-"""Before a reasoning item of OpenAI's inside another dialect's `redacted_thinking`."""
+"""Prefix of a reasoning item of OpenAI's inside another dialect's `redacted_thinking`."""
 
 BLOCK_MARK = "gw_thinking_block:"
-"""Before a thinking block of another vendor's inside a reasoning item's `encrypted_content`."""
+"""Prefix of another vendor's thinking block inside a reasoning item's `encrypted_content`."""
 
 CALL_MARK = "gw_call_seal:"
-"""Before the seal that Google's models put on a call, inside another dialect's reasoning."""
+"""Prefix of the seal that Google's models put on a call, inside another dialect's reasoning."""
 
 FOREIGN_MARKS = (ITEM_MARK, CALL_MARK)
-"""What in a `redacted_thinking` is not Anthropic's."""
+"""Prefixes of a `redacted_thinking` that is not Anthropic's."""
 
 PART_SEAM = "\n"
-"""Between the parts of a thought, in a dialect whose thoughts have none."""
+"""Joins the parts of a thought, in a dialect whose thoughts have no parts."""
 
 RAW_ARGUMENTS = "_raw_arguments"
-"""Where tool arguments go that are no JSON object, e.g. cut off at the output limit."""
+"""The key for tool arguments that are not a JSON object, e.g. cut off at the output limit."""
 
 
 class TextPart(Struct, frozen=True, tag="text"):
@@ -102,10 +102,10 @@ class TextPart(Struct, frozen=True, tag="text"):
 
 
 class ImagePart(Struct, frozen=True, tag="image"):
-    """By `url`, or inline as `media_type` and base64 `data`.
+    """An image by `url`, or inline as `media_type` and base64 `data`.
 
-    How closely OpenAI's models look at it is `detail`, `low` or `high`; empty is theirs to choose.
-    `detail_place` is how it is reported elsewhere.
+    `detail` says how closely OpenAI's models look at it, `low` or `high`; empty lets them choose.
+    `detail_place` is the name under which it is reported where it is dropped.
     """
 
     url: str = ""
@@ -116,7 +116,7 @@ class ImagePart(Struct, frozen=True, tag="image"):
 
 
 class DocumentPart(Struct, frozen=True, tag="document"):
-    """Inline as `media_type` and base64 `data`, as plain `text`, or by `url`."""
+    """A document, inline as `media_type` and base64 `data`, as plain `text`, or by `url`."""
 
     media_type: str = ""
     data: str = ""
@@ -126,7 +126,7 @@ class DocumentPart(Struct, frozen=True, tag="document"):
 
 
 class ToolCallPart(Struct, frozen=True, tag="tool_call"):
-    """A call; of a tool that `is_text` its text is the one argument `input`."""
+    """A call; if the tool `is_text`, its text is the only argument, `input`."""
 
     tool_id: str
     name: str
@@ -143,12 +143,12 @@ class ToolResultPart(Struct, frozen=True, tag="tool_result"):
 def told(
     parts: Iterable[TextPart | ImagePart | DocumentPart],
 ) -> tuple[TextPart | ImagePart | DocumentPart, ...]:
-    """What a result has to tell: a tool that wrote an empty text has told nothing."""
+    """The parts of a result that say something: an empty text does not."""
     return tuple(part for part in parts if not isinstance(part, TextPart) or part.text)
 
 
 class ThinkingPart(Struct, frozen=True, tag="thinking"):
-    """A reasoning block; `signature` and `redacted` only mean something to who wrote them."""
+    """A reasoning block; `signature` and `redacted` mean something only to their writer."""
 
     text: str
     signature: str = ""
@@ -156,12 +156,12 @@ class ThinkingPart(Struct, frozen=True, tag="thinking"):
 
     @property
     def is_of_messages(self) -> bool:
-        """Whether Anthropic's models signed or sealed it; only those may be sent it again."""
+        """Whether Anthropic's models signed or sealed it; only then may they be sent it again."""
         return bool(self.signature or self.redacted) and not self.redacted.startswith(FOREIGN_MARKS)
 
     @property
     def is_open(self) -> bool:
-        """Whether it is no more than words, as compatible servers and engines tell it."""
+        """Whether it is plain text, as compatible servers and engines send it."""
         return bool(self.text) and not self.signature and not self.redacted
 
 
@@ -180,14 +180,14 @@ class Turn(Struct, frozen=True):
 
 
 class TextForm(Struct, frozen=True):
-    """What a tool's text has to look like: a grammar in the `syntax` `lark` or `regex`, or any."""
+    """The form of a tool's text: a grammar in the `syntax` `lark` or `regex`, or any text."""
 
     syntax: str = ""
     definition: str = ""
 
 
 class Tool(Struct, frozen=True):
-    """One that takes `text` instead of arguments has the schema of a function of one text."""
+    """A tool; one that takes `text` instead of arguments has the schema of a one-text function."""
 
     name: str
     description: str
@@ -202,33 +202,33 @@ class ToolChoice(Struct, frozen=True):
     name: str = ""
     is_text: bool = False
     allowed: "tuple[ToolChoice, ...]" = ()
-    """With `auto` and `any`: those that may be called, by name; empty where all of them may."""
+    """With `auto` and `any`: the tools that may be called, by name; empty for all of them."""
 
 
 class Hosted(Struct, frozen=True):
-    """What only a vendor does by itself: refused, or left out where an administrator allows it."""
+    """What only a vendor itself can do: refused, or left out where an administrator allows that."""
 
     place: str
     name: str
-    """How it is reported."""
+    """The name under which it is reported."""
     reason: str
     rule: int
 
 
 class Kin(Struct, frozen=True):
-    """A wish that both of OpenAI's dialects have a word for, and no other vendor's."""
+    """An option that both of OpenAI's dialects can express, and no other vendor's."""
 
     name: str
-    """What chat completions call it."""
+    """Its name in chat completions."""
     value: object
     told_as: str = ""
-    """How it is reported where it is left out; empty where nothing is missed."""
+    """The name under which its loss is reported; empty where nothing is lost."""
 
 
 class Odds(Struct, frozen=True):
-    """The wish to be told how likely each token was, and as many others `beside` it.
+    """A request for each token's probability, and for those of `beside` other tokens.
 
-    `place` is the field that says so.
+    `place` is the field that asks for it.
     """
 
     place: str
@@ -262,7 +262,7 @@ class Reasoning(Struct, frozen=True):
 
 
 class Conversation(Struct, frozen=True):
-    """A request as any dialect could mean it."""
+    """A request, independent of any dialect."""
 
     system: tuple[TextPart, ...]
     turns: tuple[Turn, ...]
@@ -275,19 +275,19 @@ class Conversation(Struct, frozen=True):
     reasoning: Reasoning | None = None
     user: str = ""
     is_user_safety: bool = False
-    """Whether it was told as OpenAI's `safety_identifier`, and not by the older name."""
+    """Whether `user` came as OpenAI's `safety_identifier`, and not under the older name."""
     service_tier: str = ""
-    """`auto`; empty when nothing was said, or nothing that every vendor means alike."""
+    """`auto`; empty when the caller named none, or none that means the same to every vendor."""
     unplaced: tuple[str, ...] = ()
-    """Fields of the source dialect that have no word here."""
+    """Fields of the source dialect that have no place here."""
     is_begun: bool = False
-    """Whether its last turn is the assistant's and the beginning of the answer: a prefill.
+    """Whether its last turn is the assistant's and begins the answer: a prefill.
 
-    Else the assistant's last turn is one like any other, and the answer another one after it.
+    Otherwise an assistant's last turn is like any other, and the answer comes after it.
     """
     tells_thoughts: bool = False
-    """Whether the caller wants to be told what was thought, where a model keeps that to itself."""
+    """Whether the caller wants to see the reasoning, where a model does not show it by itself."""
     kin: tuple[Kin, ...] = ()
     odds: Odds | None = None
     hosted: tuple[Hosted, ...] = ()
-    """What it asks of a vendor beside an answer; nothing of it is in the other fields."""
+    """What it asks of a vendor besides an answer; none of it is in the other fields."""

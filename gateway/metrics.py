@@ -16,11 +16,11 @@ from gateway.totals import Totals
 
 PAID_FROM_BUDGET: Final = ("retry", "mend", "fallback", "hedge")
 LeftS = Callable[[], float | None]
-"""Seconds that something is still good, below 0 where it has ended; None where it is not there."""
+"""Seconds until something expires, below 0 if it has expired; None if it does not exist."""
 
 
 class CertificateSeries:
-    """How long certificates, authorities and lists of revoked ones are still good.
+    """How long certificates, authorities and revocation lists are still valid.
 
     Asked when somebody collects: what is renewed meanwhile needs no word to anybody.
     """
@@ -47,7 +47,7 @@ class CertificateSeries:
         )
 
     def listener(self, name: str, shown: LeftS, authorities: LeftS, lists: LeftS) -> None:
-        """Whom to ask of a listener; it has a series for what is there now."""
+        """Set what to ask about a listener; there is a series for each that exists now."""
         for gauge, left_s in (
             (self._shown, shown),
             (self._authorities, authorities),
@@ -57,7 +57,7 @@ class CertificateSeries:
                 gauge.labels(name).set_function(_number(left_s))
 
     def provider(self, name: str, setting: str, left_s: LeftS) -> None:
-        """Whom to ask of the file that a provider's setting names."""
+        """Set what to ask about the file that a provider's setting names."""
         self._of_providers.labels(name, setting).set_function(_number(left_s))
 
 
@@ -123,7 +123,7 @@ class Metrics:
         )
 
     def _add_background(self) -> None:
-        """Answers whose callers do not wait for them."""
+        """Series for answers whose callers do not wait for them."""
         self._background_ended = self._counter(
             "gatewright_background_ended",
             "Answers of the background whose end this worker has written, by status.",
@@ -131,7 +131,7 @@ class Metrics:
         )
 
     def expect(self, places: Mapping[str, str]) -> None:
-        """Begin at 0 what alarms watch, by target with its jurisdiction.
+        """Start the series that alarms watch at 0, by target with its jurisdiction.
 
         A series that begins with its first event is no increase, and nobody hears of that one.
         """
@@ -142,7 +142,7 @@ class Metrics:
                 self._withheld_attempts.labels(target, kind)
 
     def _add_attempts(self) -> None:
-        """What upstreams did that was not to be expected, and what callers were told."""
+        """Series for unexpected behaviour of upstreams, and for what callers were told."""
         self._attempts_failed = self._counter(
             "gatewright_attempts_failed", "Upstream attempts that failed.", "target", "code"
         )
@@ -206,18 +206,18 @@ class Metrics:
         return Gauge(name, text, labels, registry=self.registry)
 
     def requests_in_flight(self) -> int:
-        """How many this worker serves at this moment."""
+        """The number of requests that this worker serves at this moment."""
         (family,) = self.in_flight.collect()
         return round(sum(sample.value for sample in family.samples))
 
     def waiting_lines(self, waiting: int, running: int, oldest_s: float) -> None:
-        """Lines of batches that have not ended, and how long the oldest batch of them is there."""
+        """Lines of batches that have not ended, and the age of the oldest of these batches."""
         self._batch_lines.labels("waiting").set(waiting)
         self._batch_lines.labels("running").set(running)
         self._batch_oldest.set(oldest_s)
 
     def background_answers(self, count: Callable[[str], int]) -> None:
-        """Where to ask how many answers this worker has in the background, by state."""
+        """Set what to ask for the number of background answers of this worker, by state."""
         gauge = self._gauge(
             "gatewright_background_answers",
             "Answers that this worker makes in the background, by state.",
@@ -227,11 +227,11 @@ class Metrics:
             gauge.labels(state).set_function(partial(count, state))
 
     def count_background(self, status: str) -> None:
-        """An answer of the background has ended."""
+        """A background answer has ended."""
         self._background_ended.labels(status).inc()
 
     def drifts_open(self, kind: str, count: int) -> None:
-        """How many profiles of that kind drift now."""
+        """The number of profiles of that kind that drift now."""
         self._drifts.labels(kind).set(count)
 
     def count_line(self, state: str) -> None:
@@ -242,27 +242,27 @@ class Metrics:
         self._attempts_failed.labels(target, code).inc()
 
     def count_extra_attempt(self, target: str, kind: str, reason: str, status: str) -> None:
-        """An attempt beyond a request's first: what `target` did that led to it, and the end."""
+        """An attempt after a request's first: what `target` did to cause it, and how it ended."""
         self._extra_attempts.labels(target, kind, reason, status).inc()
 
     def count_withheld_attempt(self, target: str, kind: str) -> None:
-        """One that would have been made, had there been anything left in the retry budget."""
+        """An attempt that was not made, because the retry budget was used up."""
         self._withheld_attempts.labels(target, kind).inc()
 
     def count_refused_credential(self, target: str) -> None:
-        """A failed attempt, counted as such besides: an operator has to mend the credential."""
+        """A failed attempt, counted here as well: an operator has to fix the credential."""
         self._credentials_refused.labels(target).inc()
 
     def count_refusal(self, code: str) -> None:
-        """A request whose caller gets an error; the code is one of our tree's."""
+        """A request whose caller gets an error; the code is from our error tree."""
         self._refusals.labels(code).inc()
 
     def count_disbelieved(self, target: str) -> None:
-        """An answer whose upstream says that it counted what cannot be."""
+        """An answer whose upstream reported an impossible count."""
         self._disbelieved.labels(target).inc()
 
     def count_above_reserved(self, target: str) -> None:
-        """A request that cost more than was set aside for it."""
+        """A request that cost more than was reserved for it."""
         self._above_reserved.labels(target).inc()
 
     def count_rejected(self, component: str, count: int) -> None:
@@ -270,7 +270,7 @@ class Metrics:
         self._rejected.labels(component).inc(count)
 
     def count_trial(self, rule: str, arm: str, result: str) -> None:
-        """What became of a request that a canary among the targets could have got."""
+        """The result of a request that a canary among the targets could have received."""
         self._tried.labels(rule, arm, result).inc()
 
     def count_cache(self, result: str) -> None:

@@ -23,12 +23,12 @@ CALL_BOUNDS_S: Final = (
     *(0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92),
     *(163.84, 327.68),
 )
-"""Those that OpenTelemetry's conventions name for calls of models, and two for who thinks long."""
+"""The bounds of OpenTelemetry's conventions for model calls, and two more for long reasoning."""
 OVERHEAD_BOUNDS_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 5)
 
 
 class Kind(Struct, frozen=True):
-    """By what requests are told apart; empty texts where it was not reached."""
+    """The labels that tell requests apart; empty where a request did not get that far."""
 
     target: str
     status: str
@@ -38,7 +38,7 @@ class Kind(Struct, frozen=True):
 
 
 class Sums:
-    """What is known of one kind of request."""
+    """The totals of one kind of request."""
 
     __slots__ = (
         *("calls", "cost_microusd", "duration", "first_tokens", "input_tokens", "output_tokens"),
@@ -49,11 +49,11 @@ class Sums:
         self.input_tokens = self.output_tokens = self.cost_microusd = 0
         self.duration = Noted(DURATION_BUCKETS_S)
         self.calls = Noted(CALL_BOUNDS_S)
-        """Of upstreams that answered: from a call's start to its last byte."""
+        """For upstreams that answered: from a call's start to its last byte."""
         self.upstream_first_tokens = Noted(CALL_BOUNDS_S)
-        """Of streams: from a call's start to the first content."""
+        """For streams: from a call's start to the first content."""
         self.first_tokens = Noted(CALL_BOUNDS_S)
-        """Of streams: from a request's arrival to the first content that its caller may see."""
+        """For streams: from a request's arrival to the first content that its caller may see."""
         self.lasted, self.took = self.duration.note, self.calls.note
         self.spoke, self.heard = self.upstream_first_tokens.note, self.first_tokens.note
 
@@ -68,7 +68,7 @@ class Sums:
 
 
 class Totals(Collector):
-    """Everything that is counted once a request."""
+    """Everything that is counted once per request."""
 
     def __init__(self) -> None:
         self._by_kind: dict[tuple[str, str, str, str, str], Sums] = defaultdict(Sums)
@@ -76,10 +76,10 @@ class Totals(Collector):
         self._overhead = Noted(OVERHEAD_BOUNDS_S)
         self._places: frozenset[str] = frozenset()
         self.own = self._overhead.note
-        """Takes what of a request's time no upstream had, in microseconds."""
+        """Notes the part of a request's time that was not spent at upstreams, in microseconds."""
 
     def expect(self, places: Iterable[str]) -> None:
-        """Jurisdictions of targets: what goes there for the first time is seen as an increase."""
+        """Set the targets' jurisdictions, so that the first request to one shows as an increase."""
         self._places = frozenset(places)
 
     def add(
@@ -90,7 +90,7 @@ class Totals(Collector):
         output_tokens: int = 0,
         cost_microusd: int = 0,
     ) -> Sums:
-        """Count one request; `kind` holds what a `Kind` does. Its calls are noted in the sums."""
+        """Count one request; `kind` has the fields of a `Kind`. Its calls are noted in the sums."""
         sums = self._by_kind[kind]
         sums.lasted(duration_us)
         sums.input_tokens += input_tokens
@@ -99,14 +99,14 @@ class Totals(Collector):
         return sums
 
     def of_call(self, target: str, endpoint: str) -> Sums:
-        """Where a call is noted whose target is not the one that its request is counted under."""
+        """The sums for a call to another target than the one its request is counted under."""
         return self._by_kind[target, "", "", "", endpoint]
 
     def failed_call(self, target: str, endpoint: str, code: str, duration_us: int) -> None:
         self._failed[target, endpoint, code].note(duration_us)
 
     def settle(self) -> None:
-        """Sort in all that was noted."""
+        """Sort all noted durations into buckets."""
         for sums in self._by_kind.values():
             sums.settle()
         for failed in self._failed.values():
@@ -114,7 +114,7 @@ class Totals(Collector):
         self._overhead.settle()
 
     def rows(self) -> list[tuple[Kind, Sums]]:
-        """All kinds that there were."""
+        """All kinds of requests so far."""
         return [(Kind(*kind), sums) for kind, sums in self._by_kind.items()]
 
     def failed(self) -> dict[tuple[str, str, str], Noted]:

@@ -35,7 +35,7 @@ _REFUSAL = "The audit log cannot be written, so nothing was done."
 
 
 class WriterStats(Struct, frozen=True):
-    """What was written since the start, and what waits."""
+    """What was written since the start, and what is waiting."""
 
     healthy: bool
     pending_records: int
@@ -47,7 +47,7 @@ class WriterStats(Struct, frozen=True):
 
 
 class _Waiting(Struct, frozen=True):
-    """One record of a group, and who waits for it."""
+    """One record of a group, and the future that its caller waits for."""
 
     future: asyncio.Future[Receipt]
     record: AuditRecord
@@ -56,7 +56,7 @@ class _Waiting(Struct, frozen=True):
 
 
 class _Group(Struct, frozen=True):
-    """What one turn of the loop handed over."""
+    """The records that one turn of the loop handed over."""
 
     born_s: float
     members: list[_Waiting]
@@ -76,7 +76,7 @@ class SegmentedAuditLog:
         limits: AuditLimits | None = None,
         disk: Disk | None = None,
     ) -> None:
-        """Raises ConfigurationInvalid when the worker's name is no safe folder name."""
+        """Raises ConfigurationInvalid when the worker's name is not a safe folder name."""
         if not is_worker_name(worker):
             reason = "must be 1 to 64 of a-z, 0-9, _ and -, not starting with _ or -"
             raise ConfigurationInvalid("settings", "worker", reason)
@@ -89,7 +89,7 @@ class SegmentedAuditLog:
         self._forming: list[_Waiting] = []
         self._forming_bytes = 0
         self.appended = Durations(_APPEND_BOUNDS_S)
-        """From a record's hand-over to its being durable; only the thread adds to it."""
+        """The time from a record's hand-over until it is durable; only the thread adds to it."""
         self._outstanding: deque[_Group] = deque()
         self._pending_records = self._pending_bytes = 0
         self._records_total = self._groups_total = self._failures_total = 0
@@ -146,7 +146,7 @@ class SegmentedAuditLog:
         self._beat()
 
     async def close(self) -> None:
-        """Write what is waiting, then give the folder back. May be called twice."""
+        """Write what is waiting, then release the folder. May be called twice."""
         if self._state == "open":
             self._state = "closed"
             self._hand_over()
@@ -181,7 +181,7 @@ class SegmentedAuditLog:
         self._forming_bytes += length
         self._pending_records += 1
         self._pending_bytes += length
-        # A caller who is cancelled leaves it behind: the record is written all the same.
+        # If the caller is cancelled, the record is written all the same.
         return future
 
     def _hand_over(self) -> None:
@@ -197,13 +197,13 @@ class SegmentedAuditLog:
         """Fail callers whose deadline has passed, and probe a device that has been silent."""
         now = self._loop.time()
         deadline_s, probe_s = self._limits.deadline_s, self._limits.probe_s
-        # A group that comes in between is still young at the next beat.
+        # A group that comes in between is still far from its deadline at the next beat.
         often_s = deadline_s / _HEARTBEATS_PER_DEADLINE if self._outstanding else deadline_s / 2
         interval = min(often_s, probe_s)
         for group in self._outstanding:
             left_s = group.born_s + self._limits.deadline_s - now
             if left_s > 0:
-                # Nobody waits much longer than the deadline: whoever is next is looked at in time.
+                # Nobody waits much longer than the deadline: the next group is checked in time.
                 interval = min(interval, left_s + _LATE_S)
                 break
             self._stalled = True
@@ -237,7 +237,7 @@ class SegmentedAuditLog:
             self._groups_total += 1
             self.recent.add(before, self.position, list(map(self._answer, members, written)))
         elif self.position != before:
-            # A probe began a new segment: without a word of it there would be a gap.
+            # A probe began a new segment: unless that is noted, there would be a gap.
             self.recent.add(before, self.position, [])
 
     def _answer(self, waiting: _Waiting, written: Written) -> ProjectedRecord:
@@ -258,7 +258,7 @@ class SegmentedAuditLog:
         )
 
     def _write_until_closed(self) -> None:
-        """The thread: take all that waits, commit it, wake its callers."""
+        """The thread: take all that is waiting, commit it, wake the callers."""
         log = logger()
         precedence = Precedence()
         was_failing = False
@@ -286,7 +286,7 @@ class SegmentedAuditLog:
         try:
             self._device.close()
         except OSError as error:
-            # All that was acknowledged was synced before; whoever waits for the end gets it.
+            # All that was acknowledged is synced already, so `close` may still end well.
             log.warning(Event.AUDIT_WRITE_FAILED, worker=self._worker, reason=str(error))
         self._loop.call_soon_threadsafe(self._finished.set_result, None)
 
@@ -296,7 +296,7 @@ class SegmentedAuditLog:
             self.appended.add(round((now_s - group.born_s) * 1e6), len(group.members))
 
     def _take(self) -> tuple[list[_Group], bool]:
-        """All groups that wait now, up to a bounded size, and whether they are the last."""
+        """All groups that are waiting now, up to a bounded size, and whether they are the last."""
         groups: list[_Group] = []
         length = 0
         first = self._queue.get()

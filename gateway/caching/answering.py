@@ -44,7 +44,7 @@ MS_PER_S = 1_000
 
 
 class _Place(Struct, frozen=True):
-    """Where the answer to a passage would lie, and what may be done with it."""
+    """The place of a passage's answer in the cache, and what may be done with it."""
 
     organisation: str
     key: bytes
@@ -60,23 +60,23 @@ class _Found(Struct, frozen=True):
 
 
 class _Looked(Struct, frozen=True):
-    """What came of looking for an answer."""
+    """The result of looking for an answer."""
 
     passage: Passage
-    """As it goes on: with less time where it waited."""
+    """The passage from here on: with less time left if it waited."""
     place: _Place
     found: _Found | None
     lead: Lead | None
-    """By which others wait for it, where it has to be asked for."""
+    """What others wait for, if the answer has to be asked for."""
 
 
 class _Joined(Struct, frozen=True):
-    """What came of waiting for equal requests."""
+    """The result of waiting for equal requests."""
 
     passage: Passage
     found: _Found | None = None
     note: dict[str, str] = {}
-    """What a record says of it."""
+    """What the record says of it."""
     lead: Lead | None = None
 
 
@@ -100,7 +100,7 @@ class CachingAnswers:
         self._leads = cache.leads
 
     def complete(self, passage: Passage, log: AttemptLog) -> Awaitable[Answered]:
-        """A whole answer. Raises GatewrightError as the cascade does."""
+        """A complete answer. Raises GatewrightError as the cascade does."""
         leave = leave_for(passage)
         if not leave.keeps_s:
             return self._ask(passage, log)
@@ -145,7 +145,7 @@ class CachingAnswers:
                 return live
 
             def keep(events: tuple[StreamEvent, ...]) -> None:
-                # Of most answers nobody has to look at the words.
+                # The text of most answers need not be checked.
                 said = _said_in(events) if is_unenforced(live.dropped) else ""
                 self._keep(passage, place, live, said, events=events)
 
@@ -173,9 +173,9 @@ class CachingAnswers:
     async def _look(
         self, passage: Passage, log: AttemptLog, leave: Leave, leading: ExitStack
     ) -> _Looked:
-        """Where the answer lies or would lie, and a kept one that may be given again.
+        """The answer's place in the cache, and a kept answer if one may be given again.
 
-        Where it has to be asked for, others may wait for it until `leading` is closed.
+        If it has to be asked for, others may wait for it until `leading` is closed.
         """
         start = start_of(passage)
         place = _Place(
@@ -204,9 +204,9 @@ class CachingAnswers:
         return _Looked(passage, place, None, lead)
 
     async def _joined(self, passage: Passage, place: _Place, leading: ExitStack) -> _Joined:
-        """Wait for equal requests that are under way; where there is none, be the one that asks.
+        """Wait for equal requests that are under way; if there are none, be the one that asks.
 
-        The passage comes back with the time that is left.
+        The passage is returned with the time that is left.
         """
         plan, wishes, began_s = passage.ruling.plan, place.wishes, self._clock.monotonic_s()
         name = Name(place.key, plan.decision_digest, plan.service_tier)
@@ -233,7 +233,7 @@ class CachingAnswers:
         return _Joined(passage, found, note, own)
 
     async def _compared(self, passage: Passage, place: _Place, start: bytes) -> _Place:
-        """The place together with the question and its vector, where there are such."""
+        """The place together with the question and its vector, if there are any."""
         question = question_of(passage.request.tree, start)
         if question is None:
             return place
@@ -251,14 +251,14 @@ class CachingAnswers:
         return None
 
     def _find(self, passage: Passage, place: _Place, key: bytes) -> _Found | None:
-        """A kept answer that is young enough, of a target that may answer today."""
+        """A kept answer that is young enough, from a target that may still answer."""
         age_s = min(place.leave.keeps_s, place.wishes.age_s_max)
         reply = self._cache.find(place.organisation, key, self._clock.monotonic_s() - age_s)
         candidate = None if reply is None else candidate_for(passage, reply)
         return None if reply is None or candidate is None else _Found(candidate, reply)
 
     async def _fetched(self, passage: Passage, place: _Place) -> _Found | None:
-        """The same out of the place that workers share; from then on it lies here too."""
+        """The same from the cache that workers share; from then on it is in this one too."""
         if self._shared is None or place.wishes.age_s_max < 0:
             return None
         reply = await self._shared.find(place.organisation, place.key)
@@ -275,7 +275,7 @@ class CachingAnswers:
         return found
 
     def _told(self, log: AttemptLog, found: _Found, told: str, note: dict[str, str]) -> _Found:
-        """What the caller and the record hear of it."""
+        """Tell the caller and the record about it."""
         age_s = str(int(self._clock.monotonic_s() - found.reply.kept_s))
         log.told = {HEADER: told, "age": age_s}
         log.repeats = {**note, "cache_of": found.reply.request_id, "cache_age_s": age_s}
@@ -296,7 +296,7 @@ class CachingAnswers:
         if self._cache.is_erased(place.organisation, asked_us):
             return
         if unmet_format(passage, answer.dropped, said):
-            # Whoever asks once more because of that would get it once more.
+            # A caller who asks again because of that would get the same answer again.
             return
         reply = KeptReply(
             answer.candidate.target,
@@ -318,6 +318,6 @@ class CachingAnswers:
 
 
 def _said_in(events: tuple[StreamEvent, ...]) -> str:
-    """The words of a streamed answer."""
+    """The text of a streamed answer."""
     deltas = (delta for event in events for delta in event.deltas)
     return "".join(delta.text for delta in deltas if delta.kind == "text")
