@@ -9,9 +9,9 @@ from typing import Final
 
 
 TOKENS_NAME: Final = "admin-token"
-"""Whoever signs in with the token of the settings; no name of anybody's."""
+"""The name of whoever signs in with the token of the settings; it is no person's name."""
 OF_MACHINE: Final = "os:"
-"""Before the name of whoever typed a command: no person's name holds a colon."""
+"""Prefix of the name of a user who typed a command: no person's name holds a colon."""
 _TYPED: Final = ", typed by "
 ACTOR_CHARS_MAX: Final = 200
 NOBODYS: Final = (
@@ -24,18 +24,18 @@ NOBODYS: Final = (
 def same_person(one: str, other: str) -> bool:
     """Whether two names count as one person where two are needed.
 
-    Names are compared without case and blanks, so that `Ann` does not approve `ann `. A user of the
-    machine counts as the person of the same name: who proposed something in the pages does not
-    approve it from a shell. A name that is typed counts as the user who types it, and as the person
-    of that name too. Anybody may hold the admin token: it counts as everybody. So does no name at
-    all: a row that does not say who asked has no second person.
+    Names are compared without case and blanks, so that `Ann` cannot approve for `ann `. A user of
+    the machine counts as the person of the same name: nobody can propose something in the pages and
+    approve it from a shell. A typed name counts as the user who types it, and also as the person of
+    that name. Anybody may hold the admin token, so it counts as everybody. So does an empty name: a
+    row that does not say who asked has no second person.
     """
     first, second = _names_of(one), _names_of(other)
     return bool(first & second or {TOKENS_NAME, ""} & (first | second))
 
 
 def typed_by(name: str, user: str) -> str:
-    """Who acts, where a user of the machine (`os:USER`) types a name of their choice."""
+    """The actor, if a user of the machine (`os:USER`) types a name of their choice."""
     if _name_of(name) == _name_of(user):
         return user
     by = f"{_TYPED}{user}"
@@ -43,12 +43,12 @@ def typed_by(name: str, user: str) -> str:
 
 
 def is_typed(actor: str) -> bool:
-    """Whether somebody at the command line said this name."""
+    """Whether somebody typed this name at the command line."""
     return f"{_TYPED}{OF_MACHINE}" in actor
 
 
 def _names_of(actor: str) -> set[str]:
-    """Of a typed name that of the user comes last: whatever was typed cannot hide it."""
+    """All names in it. The user's comes last, so that whatever was typed cannot hide it."""
     name, is_said, user = actor.rpartition(f"{_TYPED}{OF_MACHINE}")
     return {_name_of(name), _name_of(user)} if is_said else {_name_of(actor)}
 

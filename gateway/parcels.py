@@ -17,25 +17,25 @@ from gateway.types import DialectName
 
 PARCEL_PREFIX = "gwp-"
 FULL_STATUSES = frozenset({429, 529})
-"""What vendors answer who have no room, and then take nothing. A 503 may be that of something on
-the way, which lost the vendor's answer."""
+"""Statuses of a vendor that has no room, and has accepted nothing. A 503 may also come from a proxy
+on the way that lost the vendor's answer."""
 SERVER_ERROR_MIN = 500
 _FILE = re.compile(r"[A-Za-z0-9_-]{1,120}")
 _DIGITS_MAX = 9
-"""Of a line's number; of thousands no number can be made, and whoever tries fails each time."""
+"""The most digits of a line's number: Python refuses to convert thousands of digits."""
 VendorState = Literal["under_way", "ended", "failed", "gone"]
 ResultKind = Literal["answered", "refused", "unsent"]
 
 
 class ResultsTooLong(UpstreamMalformed):
-    """More than results of that many lines are: it would be no shorter if it were read again."""
+    """More than the results of that many lines can be; reading it again would not help."""
 
 
 class ParcelLine(Struct, frozen=True):
     """One line as the vendor gets it."""
 
     custom_id: str
-    """Ours, never the caller's: the parcel's name and the line's number."""
+    """Our id, never the caller's: the parcel's name and the line's number."""
     call: UpstreamCall
 
 
@@ -43,7 +43,7 @@ class Parcel(Struct, frozen=True):
     """Lines for one target; all of their bodies are of one dialect."""
 
     name: str
-    """Made for this parcel and never used again: by it the vendor's batch is found again."""
+    """Made for this parcel and never used again: it is how the vendor's batch is found again."""
     made_us: int
     lines: tuple[ParcelLine, ...]
 
@@ -57,19 +57,19 @@ class VendorBatch(Struct, frozen=True):
 
     vendor_id: str
     state: VendorState
-    """`failed`: as a whole, before any line of it; `gone`: its results are not kept any more."""
+    """`failed`: as a whole, before any of its lines; `gone`: its results are no longer kept."""
     files: tuple[str, ...] = ()
-    """Where its results lie, at a vendor that has files."""
+    """The files of its results, at a vendor that has files."""
     input_file: str = ""
 
     @property
     def named_files(self) -> tuple[str, ...]:
-        """All files of it whose names a record may repeat."""
+        """All its files whose names a record may repeat."""
         return tuple(filter(_FILE.fullmatch, (self.input_file, *self.files)))
 
 
 class VendorResult(Struct, frozen=True):
-    """What became of one line."""
+    """The result of one line."""
 
     custom_id: str
     kind: ResultKind
@@ -77,7 +77,7 @@ class VendorResult(Struct, frozen=True):
     status: int = 200
     body: bytes = b""
     upstream_ids: tuple[str, ...] = ()
-    """What the vendor calls this call, as `Attempt` has it."""
+    """The vendor's own ids of this call, as in `Attempt`."""
 
     def __repr__(self) -> str:
         return f"VendorResult({self.custom_id}, {self.kind})"  # The rest is content.
@@ -87,17 +87,17 @@ class ParcelService(Protocol):
     """A vendor's batch API. It retries nothing; every wait is bounded by `deadline_s`."""
 
     dialects: frozenset[DialectName]
-    """In which lines can be handed over."""
+    """The dialects in which lines can be handed over."""
     remains: str
-    """What the vendor keeps after `tidy`, in words: its API deletes no more; empty is nothing."""
+    """In words, what the vendor keeps after `tidy`, as its API cannot delete it; empty for none."""
 
     async def submit(self, parcel: Parcel, deadline_s: float) -> str:
-        """Hand a parcel over; the vendor's id of the batch.
+        """Hand a parcel over; returns the vendor's id of the batch.
 
         Raises:
             SovereigntyViolation: before anything is sent, if one line is not cleared to go there.
             UpstreamRefused: the vendor took nothing.
-            UpstreamFailed: nobody knows whether it did; `find` says so later.
+            UpstreamFailed: it is not known whether it did; `find` tells later.
         """
         ...
 
@@ -112,31 +112,31 @@ class ParcelService(Protocol):
         ...
 
     async def look(self, vendor_id: str, deadline_s: float) -> VendorBatch:
-        """How it stands; raises UpstreamFailed."""
+        """Its present state; raises UpstreamFailed."""
         ...
 
     def results(
         self, batch: VendorBatch, lines: int, deadline_s: float
     ) -> AsyncGenerator[VendorResult, None]:
-        """Results in the vendor's order, perhaps twice; `lines` are what it was handed.
+        """Results in the vendor's order, perhaps twice; `lines` is how many it was handed.
 
         Raises:
-            ResultsTooLong: it goes on for longer than results of these can.
-            UpstreamFailed: it is cut, or, once all is read, some of it could not be.
+            ResultsTooLong: it is longer than the results of so many lines can be.
+            UpstreamFailed: it is cut off, or, once all is read, some of it could not be read.
         """
         ...
 
     async def cancel(self, vendor_id: str, deadline_s: float) -> None:
-        """Ask for its end; what was answered by then is still there. Raises UpstreamFailed."""
+        """Ask the vendor to end it; answers until then are kept. Raises UpstreamFailed."""
         ...
 
     async def tidy(self, batch: VendorBatch, deadline_s: float) -> None:
-        """Have the vendor forget what it keeps of it; raises UpstreamFailed."""
+        """Have the vendor delete what it keeps of it; raises UpstreamFailed."""
         ...
 
 
 async def json_lines(pieces: AsyncIterator[bytes], length_max: int) -> AsyncIterator[bytes]:
-    """Whole lines that are not empty; in place of one that is too long there is an empty one."""
+    """Complete lines that are not empty; in place of one that is too long, an empty one."""
     begun: list[bytes] = []
     begun_bytes, is_too_long = 0, False
     async for piece in pieces:
@@ -161,7 +161,7 @@ async def json_lines(pieces: AsyncIterator[bytes], length_max: int) -> AsyncIter
 
 
 def may_have_taken(status: int) -> bool:
-    """Whether a vendor that answered so may have taken what it was sent all the same."""
+    """Whether a vendor that answered with this status may have accepted what it was sent."""
     return status >= SERVER_ERROR_MIN and status not in FULL_STATUSES
 
 

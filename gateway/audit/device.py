@@ -51,24 +51,24 @@ _ROOM_AT_FIRST_BYTES = 16 * 1024
 
 
 class AuditLimits(Struct, frozen=True):
-    """What the log may use, and how long a caller waits for it."""
+    """The sizes that the log may reach, and how long a caller waits for it."""
 
     segment_max_bytes: int = 64 * _MIB
     """A segment that has reached this size is closed and a new one begun."""
     content_max_bytes: int = CONTENT_MAX_BYTES
-    """Content beyond this is cut, and the record says by how much."""
+    """Content beyond this is cut off, and the record says how much."""
     free_floor_bytes: int = 256 * _MIB
     """With less space than this left, nothing is accepted: the disk is shared with others."""
     deadline_s: float = 2.0
     probe_s: float = 1.0
-    """How long the device may be silent before it is asked whether it could still write."""
+    """How long the device may be silent before a probe checks that it can still write."""
     queue_max_records: int = 20_000
     queue_max_bytes: int = 256 * _MIB
     group_max_bytes: int = 32 * _MIB
 
 
 class SealContent(Struct, frozen=True):
-    """Content on its way to disk, and what it is bound to; it does not show itself."""
+    """Content on its way to disk, and what it is bound to; its `repr` does not show it."""
 
     organisation: str
     aad: bytes
@@ -80,7 +80,7 @@ class SealContent(Struct, frozen=True):
 
 
 class ChainEnd(NamedTuple):
-    """Where a log ends: the last acknowledged byte and the hash of everything up to it."""
+    """The end of a log: its last acknowledged byte, and the hash of everything up to there."""
 
     segment: int
     offset_bytes: int
@@ -116,14 +116,14 @@ class SegmentDevice:
         self._path = self._folder
         self._file_id = (0, 0)
         self._reach_bytes = 0
-        """How long the open segment's file is, with the zeros that wait to be written over."""
+        """The length of the open segment's file, with the zeros that wait to be overwritten."""
         self._lock_state: FileState | None = None
         self._space_checked_s = -math.inf
         self._space_checked_at = 0
         self._is_draft = False
-        """Whether the next segment's file exists because we failed to make it."""
+        """Whether the next segment's file exists, because we failed while creating it."""
         self.end = self.found = ChainEnd(0, 0, GENESIS)
-        """Where the chain ends now, and where it ended when this process began."""
+        """The chain's end now, and its end when this process began."""
 
     def open(self) -> None:
         """Take the worker's lock, find the end of its chain, and begin a segment there.
@@ -175,7 +175,7 @@ class SegmentDevice:
                 self._disk.close(descriptor)
 
     def _require_space(self) -> None:
-        """Ask for free space ten times a second, or after writing a good part of the floor."""
+        """Check free space ten times a second, or after writing a good part of the floor."""
         now = self._clock.monotonic_s()
         written = abs(self.end.offset_bytes - self._space_checked_at)
         is_fresh = now - self._space_checked_s < _SPACE_CHECK_EVERY_S
@@ -227,15 +227,15 @@ class SegmentDevice:
         return written
 
     def _room_after(self, offset_bytes: int) -> int:
-        """How many zeros to write behind a group: as much as there is, up to a limit.
+        """How many zeros to write behind a group: as many bytes as the file has, up to a limit.
 
-        A command that leaves one record needs none, and whoever waits for a group waits for them.
+        A command that leaves one record needs none, and callers of the group wait for them too.
         """
         wanted = min(max(offset_bytes, _ROOM_AT_FIRST_BYTES), _ROOM_BYTES)
         return max(0, min(wanted, self._limits.segment_max_bytes - offset_bytes))
 
     def _seal(self, sealing: SealContent) -> tuple[bytes, bytes]:
-        """What is stored of a content, and the JSON of its ContentReference."""
+        """The stored form of a content, and the JSON of its ContentReference."""
         plaintext = sealing.plaintext
         limit = self._content_max_bytes
         cut = len(plaintext) - limit
@@ -279,16 +279,16 @@ class SegmentDevice:
         self.end = ChainEnd(header.segment, len(frame), chain)
 
     def _discard_draft(self) -> None:
-        """A file without a header is no segment: a verifier would call the chain broken by it."""
+        """Remove a file without a header: a verifier would take it for a break in the chain."""
         if self._is_draft:
             self._lock()
             self._disk.remove(segment_path(self._folder, self.end.segment + 1))
             self._is_draft = False
 
     def _finish_segment(self) -> None:
-        """Leave a segment that was written without an error, and no zeros behind its end.
+        """Close a segment that was written without an error, without the zeros behind its end.
 
-        Those that cannot be cut off, or are there because the process was killed, do no harm.
+        Zeros that cannot be cut off, or that remain because the process was killed, do no harm.
         """
         if self._descriptor >= 0 and self._reach_bytes > self.end.offset_bytes:
             with suppress(OSError):
@@ -301,7 +301,7 @@ class SegmentDevice:
             self._disk.close(descriptor)
 
     def _lock(self) -> None:
-        """Hold the lock of the folder as it is now: it may have been replaced since the start."""
+        """Lock the folder as it is now: it may have been replaced since the start."""
         path = self._folder / LOCK_NAME
         if self._lock_descriptor >= 0:
             if self._disk.state(path) == self._lock_state:
@@ -313,7 +313,7 @@ class SegmentDevice:
 
 
 def find_end(folder: Path, disk: Disk) -> ChainEnd:
-    """Where the last segment's chain ends; what follows stays on disk, outside the chain.
+    """The end of the last segment's chain; what follows stays on disk, outside the chain.
 
     A file without a whole header (a crash while it was made) holds nothing and is removed.
 

@@ -24,12 +24,12 @@ _T = TypeVar("_T")
 
 
 class ContentReference(Struct, frozen=True, omit_defaults=True):
-    """Which encrypted content belongs to a record; its frame lies directly before the record's."""
+    """The encrypted content of a record; its frame lies directly before the record's."""
 
     key: str
     """Id of the data key in the worker's `keys.jsonl`; destroying it erases the content."""
     length_bytes: int
-    """Of what is stored: nonce, ciphertext and tag."""
+    """Length of what is stored: nonce, ciphertext and tag."""
     cut_bytes: int = 0
     """Bytes of plaintext beyond the limit, which were not kept."""
     sha256: str = ""
@@ -38,7 +38,7 @@ class ContentReference(Struct, frozen=True, omit_defaults=True):
     """Hex BLAKE2b-256 (RFC 7693) of what is stored, so that proofs outlive the key."""
 
     def matches(self, sealed: bytes) -> bool:
-        """Whether these are the bytes that were stored."""
+        """Whether `sealed` is what was stored."""
         digest = self.blake2b or self.sha256
         expected = content_digest(sealed) if self.blake2b else hashlib.sha256(sealed).hexdigest()
         return len(sealed) == self.length_bytes and digest == expected
@@ -62,7 +62,7 @@ _DECODER = msgspec.json.Decoder(Entry)
 
 
 def encode_record(record: AuditRecord) -> tuple[AuditRecord, bytes]:
-    """The record as it will be kept, and its JSON of at most RECORD_MAX_BYTES.
+    """The record as it will be stored, and its JSON of at most RECORD_MAX_BYTES.
 
     What is too long is cut and marked, never refused: a request that is hard to describe is exactly
     the one that must leave evidence.
@@ -83,7 +83,7 @@ def encode_record(record: AuditRecord) -> tuple[AuditRecord, bytes]:
 
 
 def content_digest(sealed: bytes) -> str:
-    """What a content reference holds of the stored bytes."""
+    """The fields of a content reference that describe the stored bytes."""
     return hashlib.blake2b(sealed, digest_size=32).hexdigest()
 
 
@@ -117,12 +117,12 @@ def chain_hash(previous: bytes, leaf: bytes) -> bytes:
 
 
 def header_chain_hash(previous: bytes, header: bytes) -> bytes:
-    """Where a segment's chain starts: bound to the segment before and to its own header."""
+    """The start of a segment's chain, bound to the previous segment and to its own header."""
     return hashlib.sha256(b"\x03" + previous + header).digest()
 
 
 def content_aad(record: AuditRecord) -> bytes:
-    """What content is bound to: it cannot be moved to another request, tenant or stage."""
+    """The data that content is bound to: it cannot be moved to another request, tenant or stage."""
     request, organisation, stage = (
         record.request_id.encode(),
         record.organisation.encode(),
@@ -151,7 +151,7 @@ def _cut_record(record: AuditRecord, string_limit: int, count_limit: int) -> Aud
 
 
 def _cut(value: _T, string_limit: int, count_limit: int) -> _T:
-    """The same value with long strings, long collections and numbers beyond 64 bits made short."""
+    """The same value, with long strings and collections, and numbers beyond 64 bits, shortened."""
     return _cut_any(value, string_limit, count_limit)  # type: ignore[return-value]
 
 

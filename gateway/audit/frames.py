@@ -23,11 +23,11 @@ _HEAD = struct.Struct("!IBII")
 _LENGTH_AND_KIND = struct.Struct("!IB")
 HEAD_BYTES = _HEAD.size
 _SECTOR_BYTES = 512
-"""What a disk writes whole or not at all; those with larger sectors write several of these."""
+"""What a disk writes completely or not at all; larger sectors hold several of these."""
 
 
 class BadFrame(Exception):
-    """What lies at `offset_bytes` is no whole frame."""
+    """There is no complete frame at `offset_bytes`."""
 
     def __init__(
         self, offset_bytes: int, reason: str, *, torn: bool = False, lacks_a_sector: bool = False
@@ -36,9 +36,9 @@ class BadFrame(Exception):
         self.offset_bytes = offset_bytes
         self.reason = reason
         self.torn = torn
-        """Whether it looks like a write that a crash cut off: nothing acknowledged can be in it."""
+        """Whether it looks like a write cut off by a crash: nothing acknowledged can be in it."""
         self.may_be_unsynced = torn or lacks_a_sector
-        """Whether a power cut may have left it so, of a write that nobody had been told of."""
+        """Whether it may be an unacknowledged write that was interrupted by a power failure."""
 
 
 class Frame(NamedTuple):
@@ -53,7 +53,7 @@ def encode_frame(kind: int, payload: bytes) -> bytes:
 
 
 def frame_head(kind: int, payload: bytes) -> bytes:
-    """The HEAD_BYTES that stand before a payload; apart, so that nobody copies what is long."""
+    """The HEAD_BYTES before a payload; separate, so that a long payload is not copied."""
     length = len(payload)
     head_crc = crc32(_LENGTH_AND_KIND.pack(length, kind))
     return _HEAD.pack(length, kind, head_crc, crc32(payload, head_crc))
@@ -87,7 +87,7 @@ def read_frame(file: BinaryIO, offset_bytes: int, limit_bytes: int) -> Frame | N
 
 
 def _lacks_a_sector(offset_bytes: int, raw: bytes) -> bool:
-    """Whether all that some sector has of these bytes is zeros, as it was before they came."""
+    """Whether some sector's share of these bytes is all zeros, as before they were written."""
     first = -offset_bytes % _SECTOR_BYTES
     places = [0, *range(first or _SECTOR_BYTES, len(raw), _SECTOR_BYTES), len(raw)]
     return any(not any(raw[begin:end]) for begin, end in pairwise(places))

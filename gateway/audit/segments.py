@@ -47,21 +47,21 @@ class SegmentHeader(Struct, frozen=True):
     worker: str
     segment: int
     previous_chain: str
-    """Hex hash at the end of the segment before; zeros in the first."""
+    """Hex hash at the end of the previous segment; zeros in the first."""
     previous_end_bytes: int
     """Where that segment ended; 0 in the first."""
     created_us: int
 
 
 class StoredRecord(NamedTuple):
-    """One record as it lies on disk; nothing but its frames is checked yet."""
+    """One record as it is on disk; only its frames have been checked."""
 
     offset_bytes: int
     end_bytes: int
     chain: bytes
     raw: bytes
     content: bytes | None
-    """Nonce, ciphertext and tag, from the frame before."""
+    """Nonce, ciphertext and tag, from the previous frame."""
 
 
 Place = tuple[str, int, int]
@@ -69,7 +69,7 @@ Place = tuple[str, int, int]
 
 
 class CheckedRecord(NamedTuple):
-    """One record whose hashes are right."""
+    """One record whose hashes were found right."""
 
     stored: StoredRecord
     leaf: bytes
@@ -99,11 +99,11 @@ def list_workers(directory: Path) -> list[str]:
 
 
 def written_bytes(path: Path) -> int:
-    """Where what was written to a segment ends; the file's end where that cannot be read just now.
+    """The end of what was written to a segment; the file's end if that cannot be read just now.
 
     Raises:
-        FileNotFoundError: there is none.
-        OSError: nothing can be told of it.
+        FileNotFoundError: it does not exist.
+        OSError: not even its length can be read.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -139,12 +139,12 @@ class SegmentReader:
     """One segment file, opened for reading; `limit_bytes` ends it before the file's end."""
 
     def __init__(self, path: Path, limit_bytes: int | None = None) -> None:
-        """Raises BadFrame when there is no whole header of this format, OSError when unreadable."""
+        """Raises BadFrame if there is no complete header of this format, OSError if unreadable."""
         self._file = path.open("rb", buffering=_BUFFER_BYTES)
         try:
             # Before anything is read: what another process writes meanwhile comes after it.
             self.size_bytes = _written(self._file.fileno())
-            """Up to the last byte that is not zero, which every frame of a record ends with."""
+            """Up to the last byte that is not zero: every record's frame ends with such a byte."""
             self.limit_bytes = self.size_bytes if limit_bytes is None else limit_bytes
             first = self._read(0)
             if first is None:
@@ -170,11 +170,11 @@ class SegmentReader:
         self._file.close()
 
     def sync(self, disk: Disk | None = None) -> None:
-        """Flush what any process wrote to this file, so that what is read next cannot be lost."""
+        """Sync what any process wrote to this file, so that what is read next cannot be lost."""
         (disk or Disk()).sync(self._file.fileno())
 
     def records(self, offset_bytes: int = 0) -> Iterator[StoredRecord]:
-        """Records from a record's or content's offset on (0: the first), as they lie there.
+        """Records as they are on disk, from a record's or content's offset on (0: the first).
 
         Raises:
             BadFrame: at the first frame that is broken or out of place.
@@ -220,11 +220,11 @@ def read_entries(
     strict: bool = False,
     away: dict[tuple[str, int], OSError] | None = None,
 ) -> dict[Place, bytes]:
-    """The JSON of records by their places, each segment opened once.
+    """The JSON of records by their places; each segment is opened once.
 
     What is missing or damaged is left out: one bad record must not hide the others. So is what
-    cannot be read at this moment, unless it must not pass for lost: with `strict` that is OSError;
-    `away` takes it by worker and segment, and the others are read.
+    cannot be read at this moment, unless it must not count as lost: `strict` raises OSError then;
+    `away` collects it by worker and segment, and the others are read.
     """
     entries: dict[Place, bytes] = {}
     by_segment: dict[tuple[str, int], list[int]] = {}
@@ -244,7 +244,7 @@ def read_entries(
 
 
 def _whole(path: Path, offsets: Iterable[int]) -> Iterator[tuple[int, bytes]]:
-    """Records of one segment; those that are there and not damaged."""
+    """The records of one segment that are there and not damaged."""
     with suppress(BadFrame, FileNotFoundError), SegmentReader(path) as reader:
         for offset in sorted(offsets):
             with suppress(BadFrame):
@@ -257,9 +257,9 @@ def cause_of(error: OSError) -> str:
 
 
 def failure_at(place: Path, error: OSError) -> str:
-    """Which file failed, or at least at which place, and why.
+    """The file that failed, or at least the place, and why.
 
-    A write to an open file (a full disk, most of all) does not say by itself which file that is.
+    An error of a write to an open file (most often a full disk) does not name the file by itself.
     """
     return f"{error.filename or place}: {error.strerror or error}"
 

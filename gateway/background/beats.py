@@ -21,7 +21,7 @@ from gateway.telemetry import Event, logger
 
 
 LOOK_S: Final = 5.0
-"""How often it is looked for answers that nobody makes any more, while there are none."""
+"""How often to look for answers that nobody makes any more, while there are none."""
 SILENT_S: Final = LEASE_US / 4e6
 """After a beat that was kept from the database for so long, whoever it is waits a while."""
 AMNESTY_S: Final = LEASE_US / 2e6
@@ -30,9 +30,9 @@ AMNESTY_S: Final = LEASE_US / 2e6
 Also after a start: whoever was not there does not know whether the database was.
 """
 RENEW_S: Final = 60.0
-"""How often limits that workers share hear that a request is still under way."""
+"""How often shared limits are told that a request is still under way."""
 EVENTS_KEPT_S: Final = 900.0
-"""How long events can be read behind the longest answer."""
+"""How much longer than the longest answer events can be read."""
 _LOST: Final = "The worker that made this answer has ended before it was whole."
 _UNWRITTEN: Final = "The answer could not be kept when it ended."
 
@@ -131,7 +131,7 @@ class Beats:
             await self._threads.discard(*place)
 
     async def _look(self, *, left_only: bool) -> bool:
-        """Whether there were any."""
+        """End answers that others left; whether there were any."""
         lapsed = await self._store.lapsed(left_only=left_only)
         for run in lapsed:
             await self._end_left(
@@ -143,7 +143,7 @@ class Beats:
     async def _end_left(
         self, run: Run, error: GatewrightError, end: Callable[[KeptAnswer], Awaitable[bool]]
     ) -> None:
-        """Say that an answer has failed which nobody makes any more, and end its turn."""
+        """Record that an answer that nobody makes any more has failed, and end its turn."""
         try:
             kept = await self._threads.find_kept(*run.place)
         except (KeyClosed, ContentDamaged):

@@ -30,10 +30,10 @@ from gateway.telemetry import Event, logger
 
 AGAIN_S: Final = 1.0
 INSISTS_S: Final = 600.0
-"""So long an end is tried to be written; after that it has failed, and whoever can says so.
+"""How long to try to write an end; after that the answer has failed, and any worker may say so.
 
-Longer than a lease: a database that was away kept others as well from giving it up, and what was
-paid for is whole here.
+Longer than a lease: a database that was away also kept others from declaring it failed, and the
+paid answer is complete here.
 """
 STOPPED_WORDS: Final = "The worker that made this answer was ended before it was whole."
 _CRASHED: Final = "The gateway failed to make this answer."
@@ -52,13 +52,13 @@ class Endings:
         self._metrics = metrics
         self._holder = holder
         self.unwritten: dict[Place, Run] = {}
-        """What has ended here, and nobody could be told: a beat says that it has failed."""
+        """Answers whose end could not be written: a beat reports them as failed."""
         self.is_hasty = False
-        """Whether the worker ends: what cannot be written at once is written by another one."""
+        """Whether the worker is ending: what cannot be written at once is left to another one."""
         self._log: Any = logger()
 
     async def end(self, each: UnderWay, response: bytes) -> None:
-        """With the whole response; empty where its stream said why it broke."""
+        """End it with the complete response; empty if its stream said why it broke."""
         await each.log.flush()
         if not response:
             if not each.log.failure:
@@ -74,7 +74,7 @@ class Endings:
         await self._write(each, response, turn_of(each.half.passage, response))
 
     async def end_badly(self, each: UnderWay, error: BaseException) -> None:
-        """Its outcome is on record, but where nothing was sent; say what came of it."""
+        """End it as failed; its outcome is on record already, unless nothing was sent."""
         if not each.has_begun:
             with suppress(GatewrightError):
                 await each.half.never_begun(error)
@@ -89,7 +89,7 @@ class Endings:
         await self._write(each, failed(each.answer.response, told))
 
     async def _write(self, each: UnderWay, response: bytes, turn: Turn | None = None) -> None:
-        """Whoever was faster has ended it: then nothing of this is kept, and no turn is added."""
+        """Write an end; if somebody else was faster, nothing is kept and no turn is added."""
         each.is_ending = True
         answer = structs.replace(each.answer, response=response)
         try:
@@ -106,7 +106,7 @@ class Endings:
             self._threads.note_kept(answer.project, max(0, more_bytes))
 
     async def _ended(self, answer: KeptAnswer, turn: Turn | None) -> bool:
-        """Whether it was still ours to end; raises Unavailable."""
+        """Write it; whether it was still ours to end; raises Unavailable."""
         items, holder = items_of(answer.response), self._holder
         if turn is None:
             return await self._store.end(answer, items, holder=holder)
@@ -129,7 +129,7 @@ class Endings:
         return True
 
     async def _insisted(self, change: Callable[[], Awaitable[Done]]) -> Done:
-        """What must not be lost because the database was away for a while; raises Unavailable."""
+        """Retry what must not be lost while the database is away; raises Unavailable."""
         until_s = self._clock.monotonic_s() + INSISTS_S
         while True:
             try:

@@ -10,15 +10,15 @@ from gateway.errors import Unavailable
 
 
 FLUSH_S: Final = 0.25
-"""How long events gather, so that not every word is a change of the database."""
+"""How long events accumulate, so that not every word is a write to the database."""
 PIECE_BYTES: Final = 64 * 1024
 EVENTS_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Of one answer; of what comes after it, who follows hears the end alone."""
+"""For one answer; of what comes after that, followers get only the end."""
 _SAYS_FAILURE: Final = (b"response.failed", b"event: error")
 
 
 class EventLog:
-    """Of one answer. `write` is what the relay of a stream writes to; nobody is slow here."""
+    """The events of one answer. A stream's relay writes to `write`; no caller slows it down."""
 
     def __init__(self, run: Run, store: RunStore, clock: Clock, *, is_followed: bool) -> None:
         self._run = run
@@ -29,17 +29,17 @@ class EventLog:
         self._gathered: list[bytes] = []
         self._gathered_bytes = self._kept_bytes = 0
         self._waiting: Events | None = None
-        """What the database did not take yet, or not for certain."""
+        """Events that the database has not stored yet, or not for certain."""
         self._first = self._pieces = 0
         self._last = -1
         self._flushed_s = clock.monotonic_s()
         self._turn = asyncio.Lock()
         self.changed = asyncio.Event()
-        """Set, and another one put in its place, each time that something was kept."""
+        """Set, and replaced by a new one, each time something was kept."""
 
     @property
     def failure(self) -> bytes:
-        """The event by which the stream said that it broke; empty where it has not."""
+        """The event by which the stream reported that it broke; empty if it did not."""
         return self._numbering.failure
 
     async def open(self, response: bytes) -> None:
@@ -49,13 +49,13 @@ class EventLog:
             await self._put()
 
     async def start(self, response: bytes) -> None:
-        """Its turn has come."""
+        """Begin: the answer's turn has come."""
         if self._is_followed:
             self._gather(self._numbering.started(response))
             await self.flush()
 
     async def write(self, data: bytes) -> None:
-        """Take events as they come; where the database is away they gather."""
+        """Take events as they come; while the database is away, they accumulate."""
         if not self._is_followed:
             if any(each in data for each in _SAYS_FAILURE):
                 self._numbering.numbered(data)
@@ -66,7 +66,7 @@ class EventLog:
             await self.flush()
 
     async def flush(self) -> None:
-        """Keep what has gathered; what cannot be kept now is kept the next time."""
+        """Keep what has accumulated; what cannot be kept now is kept the next time."""
         try:
             await self._put()
         except Unavailable:

@@ -39,9 +39,9 @@ from gateway.types import Principal
 
 
 POLL_S: Final = 0.5
-"""How often it is looked for events of an answer that another worker makes."""
+"""How often to look for events of an answer that another worker makes."""
 FOLLOWERS_MAX: Final = 256
-"""Callers of one worker who hear events at once; each asks the database."""
+"""How many callers of one worker may follow events at once; each asks the database."""
 TRIES: Final = 16
 
 
@@ -57,7 +57,7 @@ class Followers:
         self._clock = clock
         self._ping_every_s = ping_every_s
         self._following: WeakSet[Any] = WeakSet()
-        """What was given to a caller, also before anything was read from it."""
+        """Streams that were given to callers, also those that nobody has read from yet."""
 
     async def read(self, principal: Principal, answer_id: str) -> bytes:
         """An answer as it is now; raises ResponseUnknown."""
@@ -94,7 +94,7 @@ class Followers:
         raise ChangedMeanwhile("The response changes again and again; try again.")
 
     async def forget(self, principal: Principal, answer_id: str) -> None:
-        """Forget an answer, also one that is under way: it is cut off. Raises ResponseUnknown."""
+        """Forget an answer; one that is under way is cut off. Raises ResponseUnknown."""
         place = (project_of(principal), answer_id)
         run = await self._store.find(place)
         await self._threads.forget(principal, answer_id)
@@ -136,14 +136,14 @@ class Followers:
         return events
 
     async def relay(self, place: Place, write: Write, direct: Direct) -> bool:
-        """Write all of an answer's events to whoever asked for it; leaving cancels nothing."""
+        """Write all of an answer's events to its caller, whose leaving cancels nothing."""
         del direct
         async for piece in self._events(place, -1):
             await write(piece)
         return True
 
     async def _events(self, place: Place, after: int) -> AsyncGenerator[bytes]:
-        """Events as they are kept, with pings where nothing comes, and then the end."""
+        """Events as they are kept, with pings in between, and then the end."""
         last, heard_s = after, self._clock.monotonic_s()
         while True:
             changed = self._runner.changed(place)
@@ -169,7 +169,7 @@ class Followers:
     async def _heard(
         self, place: Place, after: int
     ) -> tuple[list[tuple[int, bytes]], bytes | None]:
-        """What came after an event, or else how it ended; None while more may come."""
+        """What came after an event, or else the end; None while more may come."""
         is_over = await self._store.find(place) is None
         said = await self._said(place, after)
         return said, await self._end(place, after) if is_over and not said else None
@@ -183,7 +183,7 @@ class Followers:
         ]
 
     async def _end(self, place: Place, after: int) -> bytes:
-        """The last event; empty where whoever follows had that as well."""
+        """The last event; empty if the follower has had that as well."""
         kept: KeptAnswer | None = await self._threads.find_kept(*place)
         if kept is None:
             return error_event(ResponseUnknown("There is no such response any more."), after + 1)
@@ -194,7 +194,7 @@ class Followers:
 
 
 async def _woken(changed: asyncio.Event | None) -> None:
-    """Until something may have come: at once from here, and by looking again from elsewhere."""
+    """Wait until something may have come: told at once here, else by looking again."""
     if changed is None:
         await asyncio.sleep(POLL_S)
         return

@@ -33,12 +33,12 @@ from policies.program import PolicyDocument
 
 
 SETTLED_S = 60.0
-"""How much longer its money is set aside than an answer may take: its end is written by then."""
+"""How much longer than an answer may take its money is reserved: by then its end is written."""
 _KEY_OVER = "The key that asked for this answer is not valid any more."
 
 
 class Governed(NamedTuple):
-    """What holds for a key at one moment."""
+    """What applies to a key at one moment."""
 
     snapshot: Snapshot
     principal: Principal
@@ -47,7 +47,7 @@ class Governed(NamedTuple):
 
 
 class BackgroundIntake(Intake):
-    """An `Intake` that gives what is made in the background its time, if there is room for it."""
+    """An `Intake` that gives background answers more time, if there is room for them."""
 
     def __init__(self, stages: Stages, runner: Runner) -> None:
         super().__init__(stages)
@@ -69,7 +69,7 @@ class BackgroundIntake(Intake):
         return arrival, ruling
 
     def governed_now(self, passage: Passage, snapshot: Snapshot) -> Governed:
-        """What holds for one that has waited; raises Unauthenticated where its key is over."""
+        """What applies to a passage that has waited; raises Unauthenticated if its key is over."""
         key = snapshot.keys.live(passage.principal.key_id, self.clock.utc_us())
         if key is None:
             raise Unauthenticated(_KEY_OVER)
@@ -77,10 +77,10 @@ class BackgroundIntake(Intake):
         return Governed(snapshot, key.principal, governing, governing.document_for(key.principal))
 
     async def rule_again(self, passage: Passage, by: Governed) -> Passage:
-        """A passage that has waited, as it may be sent by what holds now; its intent stays.
+        """A passage that has waited, as it may be sent by what applies now; its intent stays.
 
         Raises:
-            GatewrightError: nobody may be asked it, or not as it was let through.
+            GatewrightError: it may be sent to no target, or not as it was let through.
         """
         snapshot, principal, governing, governed = by
         request, then = passage.request, passage.ruling
@@ -96,14 +96,14 @@ class BackgroundIntake(Intake):
             passage.reservation.accounts,
             passage.permit,
         )
-        # Its own money is set aside already: what was left before that is what it is judged by.
+        # Its own money is reserved already, so it is judged by what was left before that.
         now = self._ruling(asked, then.facts.budget_left_microusd, self.clock.utc_us())
         plan = self.dispatcher.prepare(passage.sent, narrowed(then, now), principal.translation)
         return structs.replace(passage, ruling=structs.replace(then, plan=plan))
 
 
 class BackgroundPipeline(Pipeline):
-    """Answers at once, with what can be asked for later, where a request wants that."""
+    """Answers at once, with an answer that can be fetched later, if the request wants that."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class BackgroundPipeline(Pipeline):
         followers: Followers,
         current: Callable[[], Snapshot],
     ) -> None:
-        """`current` gives what holds at this moment."""
+        """`current` gives the snapshot of this moment."""
         intake = BackgroundIntake(stages, runner)
         super().__init__(stages, intake)
         self._waited, self._current = intake, current
@@ -218,5 +218,5 @@ class _Half:
 
 
 def is_away(request: ChatRequest) -> bool:
-    """Whether its caller does not wait for the answer."""
+    """Whether the caller does not wait for the answer."""
     return request.thread is not None and request.thread.background

@@ -37,7 +37,7 @@ def narrowed(then: Ruling, now: Ruling) -> Plan:
 
 
 def _at_most(then: Candidate, now: Candidate) -> Candidate:
-    """A target as it is now, at the price for which money was set aside."""
+    """A target as it is now, at the price for which money was reserved."""
     return structs.replace(
         now,
         target=structs.replace(now.target, price=then.target.price),
@@ -47,7 +47,7 @@ def _at_most(then: Candidate, now: Candidate) -> Candidate:
 
 
 def _covers(done: Obligations, wanted: Obligations) -> bool:
-    """Whether what is wanted now was seen to when it was let through."""
+    """Whether what is required now was done when it was let through."""
     return (
         (done.redact or not wanted.redact)
         and (done.redact or done.pseudonymise or not wanted.pseudonymise)

@@ -37,9 +37,9 @@ from gateway.thread import Thread
 
 
 DRAIN_S: Final = 5.0
-"""How long a worker that ends goes on with what is under way."""
+"""How long a worker that ends continues what is under way."""
 LEAVE_S: Final = 2.0
-"""And how long what it breaks off then has to be written down."""
+"""And the time to record what it breaks off then."""
 RETRY_S: Final = 5.0
 _WAITED = "The answer has waited too long for its turn."
 _ENDING = "This worker is about to end; ask again."
@@ -80,7 +80,7 @@ class Runner:
         self._slots = asyncio.Semaphore(max(1, settings.background_running_max))
         self._under_way: dict[Place, UnderWay] = {}
         self._beginning: dict[Place, int] = {}
-        """Of what is about to be, how many bytes it holds."""
+        """The bytes held by answers that are about to be under way."""
         self._is_closing = False
         self._log: Any = logger()
         metrics.background_answers(self._standing)
@@ -90,7 +90,7 @@ class Runner:
         return sum(each.has_begun == is_sent for each in self._under_way.values())
 
     def check_room(self, length_bytes: int) -> None:
-        """Whether one more can be taken on here.
+        """Check that one more can be taken on here.
 
         Raises:
             Exhausted: too many are under way, or what they hold is too much.
@@ -106,7 +106,7 @@ class Runner:
             raise Exhausted(_FULL, retry_after_s=RETRY_S)
 
     async def accept(self, half: SecondHalf) -> KeptAnswer:
-        """Take a request on; its answer as it can be read from now on.
+        """Take a request on; returns its answer as it can be read from now on.
 
         Raises:
             Exhausted: there is no room for it here, or its project has too many under way.
@@ -179,7 +179,7 @@ class Runner:
             await _whole(self._threads.let_go(each.run.request_id))
 
     async def _in_turn(self, each: UnderWay) -> bytes:
-        """The whole response, empty where its stream broke; raises GatewrightError."""
+        """The complete response, empty if its stream broke; raises GatewrightError."""
         self._check_open()
         has_waited = self._slots.locked()
         try:
@@ -202,7 +202,7 @@ class Runner:
             self._slots.release()
 
     async def _started(self, each: UnderWay) -> bool:
-        """Whether the database had to be waited for: else all that wait would fail in one blink."""
+        """Wait for the database, or all waiting answers would fail at once; whether it had to."""
         has_waited = False
         while True:
             until_us = self._shared.utc_us() + LEASE_US
@@ -236,13 +236,13 @@ class Runner:
             )
 
     def stop(self, place: Place) -> None:
-        """Break off what nobody wants any more, if it is made here; others find out by a beat."""
+        """Break off an unwanted answer, if it is made here; other workers notice at a beat."""
         each = self._under_way.get(place)
         if each is not None and not each.is_ending:
             each.break_off()
 
     def changed(self, place: Place) -> asyncio.Event | None:
-        """What is set when something more is kept of an answer that is made here."""
+        """The event that is set when more is kept of an answer that is made here."""
         each = self._under_way.get(place)
         return None if each is None else each.log.changed
 
@@ -251,7 +251,7 @@ class Runner:
         await self._beats.beat(self._under_way, self._beginning, self._endings.unwritten)
 
     def begin_no_more(self) -> None:
-        """The worker is told to end: what waits has failed, what was sent goes on."""
+        """The worker is told to end: what still waits fails, what was sent continues."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -260,7 +260,7 @@ class Runner:
                 each.break_off(STOPPED)
 
     async def close(self) -> None:
-        """Let what is under way end for a while, then break it off."""
+        """Give what is under way some time to end, then break it off."""
         self.begin_no_more()
         if not self._under_way:
             return
@@ -276,7 +276,7 @@ class Runner:
 
 
 async def _whole(work: Any) -> None:
-    """All of it, also where it is broken off meanwhile: that is heard of afterwards."""
+    """Run all of it, even if it is broken off meanwhile: that takes effect afterwards."""
     doing = asyncio.ensure_future(work)
     try:
         await asyncio.shield(doing)

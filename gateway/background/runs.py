@@ -15,12 +15,12 @@ from gateway.projects import Project
 
 
 LEASE_US: Final = 20_000_000
-"""An answer whose worker has said nothing for so long has failed."""
+"""An answer whose worker has been silent for this long has failed."""
 
 RunState = Literal["queued", "in_progress"]
 
 Place = tuple[Project, str]
-"""Where an answer is found: its project, and its id there."""
+"""An answer's place: its project, and its id there."""
 
 
 class Run(Struct, frozen=True):
@@ -30,9 +30,9 @@ class Run(Struct, frozen=True):
     answer_id: str
     request_id: str
     worker: str
-    """By its name; who has the name next knows that all from before is left behind."""
+    """The worker's name; its next process knows that everything earlier was left behind."""
     holder: str
-    """One life of that worker."""
+    """One process of that worker."""
     conversation_id: str = ""
     """The conversation that is locked until this ends; empty for none."""
     state: RunState = "queued"
@@ -46,25 +46,25 @@ class Events(Struct, frozen=True):
     """Some events of one answer, in order and without gaps."""
 
     number: int
-    """Of these among all that are kept of it, from 0."""
+    """Number of the first of these among all kept events of the answer, from 0."""
     first_sequence: int
     last_sequence: int
     content: bytes
-    """As a caller gets them: each ends with a blank line."""
+    """As the caller gets them: each ends with a blank line."""
 
     def __repr__(self) -> str:
         return f"Events({self.number})"  # The rest is content.
 
 
 class TakenAway(Exception):
-    """Somebody else has ended an answer: nothing of it is written any more."""
+    """Somebody else has ended the answer: nothing more of it is written."""
 
 
 class RunStore(Protocol):
     """Answers under way, on all workers of one database."""
 
     async def begin(self, answer: KeptAnswer, run: Run, count_max: int) -> bool:
-        """Whether there was room: a project has no more than so many.
+        """Add an answer; whether there was room, as a project may have only so many.
 
         Raises:
             PreviousResponseUnknown: what it goes on from was erased meanwhile.
@@ -73,21 +73,21 @@ class RunStore(Protocol):
         ...
 
     async def start(self, run: Run) -> bool:
-        """It waits no longer; False where it is not this holder's any more."""
+        """Note that it no longer waits; False if it is no longer this holder's."""
         ...
 
     async def find(self, place: Place) -> Run | None:
-        """None where it is under way no more."""
+        """The answer; None if it is no longer under way."""
         ...
 
     async def keep(self, holder: str) -> Mapping[Place, int]:
-        """Say that a holder is alive; until when it has what it has, of what nobody deleted."""
+        """Report that a holder is alive; until when it holds its answers that nobody deleted."""
         ...
 
     async def end(
         self, answer: KeptAnswer, items: Collection[str] = (), *, holder: str = ""
     ) -> bool:
-        """Write an answer as it ended; False where it has ended, or is not there any more.
+        """Write how an answer ended; False if it has ended already, or no longer exists.
 
         It is forgotten instead where it `is_erased`.
 
@@ -115,15 +115,15 @@ class RunStore(Protocol):
         ...
 
     async def drop(self, run: Run) -> None:
-        """It is under way no more, where its answer was deleted or has expired under a hold."""
+        """Remove the row of an answer that was deleted or has expired under a legal hold."""
         ...
 
     async def abandon(self, run: Run) -> None:
-        """It is under way no more, whatever its answer says: nobody can open that."""
+        """Remove the row, whatever its answer says, as nobody can decrypt that."""
         ...
 
     async def lapsed(self, *, left_only: bool = False) -> Sequence[Run]:
-        """Those whose holder has said nothing for too long; some of them.
+        """Some of the answers whose holder has been silent for too long.
 
         With `left_only` none whose holder may be alive: only what an earlier life left behind.
         """
@@ -134,19 +134,19 @@ class RunStore(Protocol):
         ...
 
     async def leave_earlier_lives(self, worker: str, holder: str) -> None:
-        """What a worker of this name had before has nobody now."""
+        """Note that nobody holds what earlier processes of this worker held."""
         ...
 
     async def note(self, run: Run, events: Events) -> bool:
-        """Keep events; False where the answer is not this holder's any more."""
+        """Keep events; False if the answer is no longer this holder's."""
         ...
 
     async def events(self, place: Place, after: int) -> Sequence[Events]:
-        """Some of those that end after this sequence number, in order."""
+        """Some of the events that end after this sequence number, in order."""
         ...
 
     async def last_event(self, place: Place) -> int:
-        """The number of the last event that is kept of an answer; -1 for none."""
+        """The number of the last kept event of an answer; -1 for none."""
         ...
 
     async def forget_events(self, before_us: int) -> int:

@@ -22,12 +22,12 @@ class SharedClock(Clock, Protocol):
 
 
 class SecondHalf(Protocol):
-    """What is still to be done for a request that was let through."""
+    """What remains to be done for a request that was let through."""
 
     passage: Passage
 
     async def rule_again(self) -> None:
-        """It has waited: what holds now is asked once more, right before it is sent.
+        """Rule again by what applies now, since it has waited; right before it is sent.
 
         Raises:
             GatewrightError: it may not be sent any more.
@@ -37,7 +37,7 @@ class SecondHalf(Protocol):
     async def answer(
         self, deadline_s: float, write: Write, check_lease: Callable[[], None]
     ) -> bytes:
-        """Send it, and write its events; the whole response, empty where the stream broke.
+        """Send it, and write its events; returns the complete response, empty if the stream broke.
 
         Raises:
             GatewrightError: it failed. Whatever comes of it, its outcome is on record.
@@ -45,7 +45,7 @@ class SecondHalf(Protocol):
         ...
 
     async def never_begun(self, error: BaseException) -> None:
-        """Nothing was sent for it: nothing is charged, and that is on record."""
+        """Record that nothing was sent for it, and nothing is charged."""
         ...
 
 
@@ -54,11 +54,11 @@ class UnderWay:
 
     task: asyncio.Task[None]
     is_live = False
-    """Whether its task has come to its first line: before that, to cancel it would lose it."""
+    """Whether its task has reached its first line: a cancel before that would lose the answer."""
     has_begun = False
     """Whether something may have been sent for it."""
     is_ending = False
-    """Its end is being written: that its row goes is its own doing."""
+    """Its end is being written, which removes its row."""
     leased_until_us = 0
 
     def __init__(self, half: SecondHalf, run: Run, answer: KeptAnswer, log: EventLog) -> None:
@@ -74,13 +74,13 @@ class UnderWay:
         return len(self.half.passage.request.raw)
 
     def break_off(self, *why: str) -> None:
-        """Whoever reads its end gets `why` as the reason of a cancellation."""
+        """Cancel it; `why` is the reason that the cancellation carries."""
         if self.is_live:
             self.task.cancel(*why)
         else:
             asyncio.get_running_loop().call_soon(self.break_off, *why)
 
     def check_lease(self, clock: Clock) -> None:
-        """Raises LeaseOver where another worker may have given it up by now."""
+        """Raises LeaseOver if another worker may have declared it failed by now."""
         if clock.utc_us() >= self.leased_until_us:
             raise LeaseOver("The answer may have been given up by now.")

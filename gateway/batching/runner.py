@@ -41,7 +41,7 @@ FAILED_REST_S = 5.0
 
 
 class Share(Struct, frozen=True):
-    """Who works batches off, and how much of them at once."""
+    """The worker that processes batches, and how much it does at once."""
 
     worker: str
     concurrent_lines: int
@@ -49,7 +49,7 @@ class Share(Struct, frozen=True):
 
 
 class Stores(Struct, frozen=True):
-    """What of batches is in the database."""
+    """The parts of batches that are in the database."""
 
     batches: BatchStore
     turns: BatchTurns
@@ -86,15 +86,15 @@ class BatchRunner:
         self._sending, self._chores = Steps(self.wake), Steps(self.wake)
         self._sent = count()
         self._claims: dict[str, Claim] = {}
-        """Of the lines that are being sent."""
+        """Claims of the lines that are being sent."""
         self._parking: list[Claim] = []
-        """Of those, what is about to wait for a vendor: it finds out by itself that it is lost."""
+        """Those about to wait for a vendor: they find out by themselves if they are lost."""
         self._ending: list[Claim] = []
-        """Of those, what its upstream has answered."""
+        """Those that their upstream has answered."""
         self._kept_until_us = 0
         self._known: dict[str, tuple[Batch, ContentKey]] = {}
         self._recovering: set[str] = set()
-        """Of those, who only put a line back at which something crashed: they get one chance."""
+        """Tasks that only put back a line whose task crashed: they get one chance."""
         self._widths: dict[str, float] = {}
         """How many lines of a batch are worth sending at once; less after each refusal."""
         self._has_begun = False
@@ -131,9 +131,9 @@ class BatchRunner:
         )
 
     async def close(self) -> None:
-        """Break off what is under way; whoever comes next sends it again.
+        """Break off what is under way; the next worker sends it again.
 
-        But what is answered is paid, and on record or about to be.
+        Answered lines go on: they are paid, and recorded or about to be.
         """
         ending = [
             name
@@ -157,7 +157,7 @@ class BatchRunner:
         )
 
     async def _advance(self, standing: Standing) -> None:
-        """Lead a batch into its next state, if it is time."""
+        """Move a batch to its next state, if it is time."""
         batch_id = standing.batch_id
         if batch_id in self._chores:
             return
@@ -184,12 +184,12 @@ class BatchRunner:
         batch = await self._batches.led(batch_id)
         if batch is None or batch.state != standing.state:
             return
-        await self._batches.content_key(batch)  # Where it is lost, its place is for another.
+        await self._batches.content_key(batch)  # If it is lost, another batch gets the place.
         chore = self._do.check(batch, self._holder) if is_new else self._finish(batch)
         self._chores.begin(batch_id, batch_id, self._lead(chore))
 
     async def _lead(self, chore: Coroutine[Any, Any, None]) -> None:
-        """As long as this worker is the one that leads the batch, and nobody cancels it."""
+        """Run a chore as long as this worker leads the batch, and nobody cancels it."""
         with suppress(LeadOver):
             await chore
 
@@ -213,11 +213,11 @@ class BatchRunner:
                 await self._unless_closed(standing, self._claim(standing.batch_id, count))
 
     async def _unless_closed(self, standing: Standing, step: Coroutine[Any, Any, None]) -> None:
-        """A batch whose row cannot be opened keeps no other one waiting."""
+        """Take a step; a batch whose row cannot be decrypted does not hold up others."""
         try:
             await step
         except KeyClosed:
-            return  # Whoever read the row has said so, once.
+            return  # The reader of the row has logged it, once.
         except NotReady as error:
             self._log.warning(
                 Event.BATCH_FAILED,
@@ -231,7 +231,7 @@ class BatchRunner:
         if known is not None:
             batch, key = known
             if batch.is_damaged:
-                # Its lines would go on without the headers that mean something to them.
+                # Its lines would be sent without the headers that concern them.
                 await self._batches.wind_up(batch_id, "completed", DAMAGED)
                 self._log.warning(Event.BATCH_STOPPED, batch=batch_id, code=DAMAGED)
                 self.wake.set()
@@ -240,7 +240,7 @@ class BatchRunner:
                 self._begin_sending(claim, self._send(claim, key))
 
     async def _know(self, batch_id: str) -> tuple[Batch, ContentKey] | None:
-        """What of a batch never changes: whose it is, where it goes, its key."""
+        """The unchanging parts of a batch: its owner, its endpoint, its key."""
         if batch_id not in self._known:
             batch = await self._batches.led(batch_id)
             key = await self._batches.content_key(batch) if batch is not None else None
@@ -276,12 +276,12 @@ class BatchRunner:
             await self._end(claim, key, outcome)
 
     def _check_lease(self, claim: Claim) -> None:
-        """A worker that was stopped for a while sends nothing that another one has sent by then."""
+        """A worker that was paused must not send what another may have sent meanwhile."""
         until_us = max(claim.leased_until_us, self._kept_until_us) - APART_US
         check_until(self._clock, until_us)
 
     def _under_way(self) -> dict[str, dict[int, list[str]]]:
-        """Lines that are being sent, by their batches and numbers: by their names here."""
+        """The task names of lines that are being sent, by batch and line number."""
         by_batch: dict[str, dict[int, list[str]]] = {}
         for name, claim in self._claims.items():
             names = by_batch.setdefault(claim.batch.batch_id, {})
@@ -289,9 +289,9 @@ class BatchRunner:
         return by_batch
 
     async def _break_off_lost(self) -> None:
-        """Lines that others took over are not waited for: they cost no more than so far.
+        """Break off lines that others took over, so that they cost no more than so far.
 
-        Nor those that this worker claimed again itself, after others had found it silent.
+        Also those that this worker claimed again itself, after others had found it silent.
         """
         for batch_id, names in self._under_way().items():
             newest = {number: max(some, key=self._times_claimed) for number, some in names.items()}
@@ -315,7 +315,7 @@ class BatchRunner:
         return any(each is self._claims[name] for each in self._parking)
 
     async def _put_off(self, claim: Claim, key: ContentKey, later: Later) -> None:
-        """A full gateway costs a line nothing but time; a failing upstream is tried again."""
+        """Put a line back: a full gateway costs it only time; a failing upstream is tried again."""
         batch_id, failures = claim.batch.batch_id, claim.failures
         if not later.is_full:
             failures += 1
@@ -338,7 +338,7 @@ class BatchRunner:
         )
 
     async def _park(self, claim: Claim, key: ContentKey, parked: Parked) -> None:
-        """Whole or not at all: who leaves in the middle would not know whether it waits."""
+        """Park completely or not at all: half-way, nobody would know whether the line waits."""
         while True:
             parking = asyncio.ensure_future(self._parked.park(claim, key, parked))
             try:
@@ -371,7 +371,7 @@ class BatchRunner:
         return name
 
     def _reap(self) -> None:
-        """Forget what is done; a line at which something crashed gets one more chance."""
+        """Forget what is done; a line whose task crashed gets one more chance."""
         for name, has_crashed in self._sending.reap():
             claim = self._claims.pop(name)
             self._ending = [each for each in self._ending if each is not claim]

@@ -35,32 +35,33 @@ from policies.repeating import repeating
 
 
 OVERHEAD_BYTES: Final = 2048
-"""About what an entry takes beside its texts."""
+"""About the memory that an entry takes besides its texts."""
 EVENT_BYTES: Final = 200
 PIECE_BYTES: Final = 240
-"""About what an event of a stream, and a piece or a call of an answer, takes beside its texts."""
+"""About the memory that an event of a stream, or a piece or call of an answer, takes besides its
+texts."""
 AGE_DIGITS_MAX: Final = 9
 FOR_EVER_S: Final = 10**AGE_DIGITS_MAX
 NEVER_S: Final = -1
 CLOCKS_APART_US: Final = 60_000_000
-"""By how much the clocks of two workers may differ without an erased answer coming back."""
+"""How much the clocks of two workers may differ without an erased answer coming back."""
 
 
 class KeptReply(Struct, frozen=True):
-    """What a target said to a request: a whole answer, or the events of a stream."""
+    """A target's reply to a request: a complete answer, or the events of a stream."""
 
     target: Target
     source: DialectName
     dropped: tuple[str, ...]
     request_id: str
-    """Of the request that was answered by the target itself."""
+    """The id of the request that the target itself answered."""
     kept_s: float
     completion: Completion | None = None
     events: tuple[StreamEvent, ...] = ()
     asked_us: int = 0
-    """When the request came, by its worker's wall clock; 0 of a worker that did not say it."""
+    """When the request came, by its worker's wall clock; 0 if that worker did not say."""
     keeps_s: int = CACHE_S_MAX
-    """For how long policy let it be given again when it was kept: then it need not lie here."""
+    """How long policy let it be reused when it was kept: after that it need not be kept."""
 
     @property
     def length_bytes(self) -> int:
@@ -69,9 +70,9 @@ class KeptReply(Struct, frozen=True):
 
 
 def length_of(events: Iterable[StreamEvent]) -> int:
-    """About what the events of a stream take in memory: their bytes, and what these mean.
+    """About the memory that the events of a stream take: their bytes, and the parsed deltas.
 
-    A text of which one sign is an emoji takes four bytes for every sign.
+    A text with a single emoji takes four bytes for every character.
     """
     return sum(
         EVENT_BYTES + len(event.raw) + sum(map(_length_of_piece, event.deltas)) for event in events
@@ -90,14 +91,14 @@ def _length_of_piece(delta: Delta) -> int:
 
 
 class AnswerPlace(Protocol):
-    """Where workers share answers, behind their own memories. Nobody waits for it."""
+    """A place where workers share answers, behind their own memories. Nobody waits for it."""
 
     async def find(self, organisation: str, key: bytes) -> KeptReply | None:
-        """What lies there, as old as it is; None also where the place does not answer in time."""
+        """What is kept there, of any age; None also if the place does not answer in time."""
         ...
 
     def keep(self, organisation: str, key: bytes, reply: KeptReply, keeps_s: int) -> None:
-        """Keep a reply for so long, beside what the caller does next."""
+        """Keep a reply for `keeps_s`; the caller does not wait for that."""
         ...
 
     async def close(self) -> None: ...
@@ -111,14 +112,14 @@ class CacheTotals(Struct, frozen=True):
 
 
 class ResponseCache:
-    """A bounded store; who was not asked for longest goes first, and no organisation fills it.
+    """A bounded store: the least recently used goes first, and no organisation can fill it.
 
     Belongs to one event loop.
     """
 
     def __init__(self, settings: ResponseCacheSettings, shared: AnswerPlace | None = None) -> None:
         self.shared = shared
-        """The second level, where there is one; asked by who may wait, closed by `close`."""
+        """The second level, if there is one; asked by callers that may wait, closed by `close`."""
         self._settings = settings
         self._replies: dict[str, OrderedDict[bytes, KeptReply]] = {}
         self._held_bytes: dict[str, int] = {}
@@ -126,7 +127,7 @@ class ResponseCache:
         self.likenesses = Likenesses(settings.vectors_max)
         # Nobody waits for what is kept in no case.
         self.leads = Leads(settings.wait_s if self.reply_bytes_max > OVERHEAD_BYTES else 0.0)
-        """Of all requests of this worker, those of batches and without a caller among them."""
+        """For all requests of this worker, including those of batches and without a caller."""
 
     @property
     def totals(self) -> CacheTotals:
@@ -135,13 +136,13 @@ class ResponseCache:
 
     @property
     def reply_bytes_max(self) -> int:
-        """What is longer is not kept."""
+        """The longest reply that is kept."""
         settings = self._settings
         most = min(settings.organisation_bytes_max, settings.memory_bytes_max)
         return min(settings.reply_bytes_max, most)
 
     def find(self, organisation: str, key: bytes, oldest_s: float) -> KeptReply | None:
-        """What was kept under a key, unless that was before `oldest_s` of the clock."""
+        """What was kept under a key, unless that was before `oldest_s` on the clock."""
         replies = self._replies.get(organisation)
         found = replies.get(key) if replies is not None else None
         if replies is None or found is None:
@@ -152,7 +153,7 @@ class ResponseCache:
         return found
 
     def keep(self, organisation: str, key: bytes, reply: KeptReply) -> bool:
-        """Keep a reply in the place of an older one; whether it was short enough, and may be."""
+        """Keep a reply in place of an older one; whether it was short enough, and may be kept."""
         is_erased = self.is_erased(organisation, reply.asked_us)
         if is_erased or reply.length_bytes > self.reply_bytes_max:
             return False
@@ -167,9 +168,9 @@ class ResponseCache:
         return True
 
     def forget_old(self, now_s: float) -> int:
-        """Drop what was kept for as long as it may be, and say how many that were.
+        """Drop what has been kept as long as it may be, and return how many that were.
 
-        A question goes with its answer, also where that had to make room for others.
+        A question is dropped with its answer, also if that had to make room for others.
         """
         stale = [
             (organisation, key)
@@ -183,17 +184,17 @@ class ResponseCache:
         return len(stale)
 
     def is_erased(self, organisation: str, asked_us: int, apart_us: int = 0) -> bool:
-        """Whether all that an organisation said was erased after it asked something.
+        """Whether all of an organisation's content was erased after `asked_us`.
 
-        Of what another worker was asked that cannot be told within `apart_us`, and is taken for so.
+        For requests to another worker that cannot be told within `apart_us`: they count as erased.
         """
         erased_us = self._erased_us.get(organisation)
         return erased_us is not None and asked_us <= erased_us + apart_us
 
     def forget_erased(self, erased_us: Mapping[str, int], anew: Collection[str]) -> None:
-        """Until when each organisation's answers are nobody's; those `anew` lose all that is here.
+        """Set until when each organisation's answers are erased; drop all answers of those `anew`.
 
-        It is heard of a moment after it happened, and whatever was kept until then may be older.
+        An erasure is heard of a moment late, and what was kept until then may be older than it.
         """
         self._erased_us = erased_us
         if not anew:
@@ -205,7 +206,7 @@ class ResponseCache:
         self.likenesses.keep_only(left)
 
     async def close(self) -> None:
-        """Leave what is shared."""
+        """Close the shared place."""
         if self.shared is not None:
             await self.shared.close()
 
@@ -223,23 +224,23 @@ class ResponseCache:
 
 
 class Leave(Struct, frozen=True):
-    """What policy lets be done with the answer to a request."""
+    """How policy lets the answer to a request be reused."""
 
     keeps_s: int = 0
-    """For how long it may be given again; 0: not at all."""
+    """How long it may be reused; 0: not at all."""
     like_percent: float = 0.0
-    """From which nearness on it may answer another question; 0: none."""
+    """The similarity from which on it may answer another question; 0: none."""
 
 
 NO_LEAVE: Final = Leave()
 
 
 def leave_for(passage: Passage) -> Leave:
-    """What policy lets be done with the answer to this request.
+    """How policy lets the answer to this request be reused.
 
-    An answer that names an end user, or was made from a request with replaced names, is one
-    person's: it is never kept. What it continues may name one as well, and goes with him. Nor is
-    kept what the log may not keep in full.
+    An answer to a request that names an end user, or in which names were replaced, belongs to one
+    person: it is never kept. Neither is one that continues something, which may name one as well,
+    nor an answer that the log may not keep in full.
     """
     policies, thread = passage.arrival.snapshot.policies, passage.request.thread
     ruling = passage.ruling
@@ -254,16 +255,16 @@ def leave_for(passage: Passage) -> Leave:
 
 
 def _depends_on_more(request: ChatRequest) -> bool:
-    """Whether an answer depends on more than what was sent, or does more than answer.
+    """Whether an answer depends on more than what was sent, or is the report of an action.
 
-    What lies at an address may be another picture by now, and a search finds something else. A
-    tool that its vendor runs may have done what the answer says; given again, nobody has.
+    Another picture may be at an address by now, and a search finds something else. A tool that its
+    vendor runs may have done what the answer says; when the answer is reused, nobody has done it.
     """
     return bool(request.destinations) or may_run_tools_there(request)
 
 
 def granted(policies: PolicySet, principal: Principal, ruling: Ruling) -> Leave:
-    """What the rules say of keeping answers, whatever is in them."""
+    """What the rules say about keeping answers, whatever is in them."""
     if not policies.keeps_answers or ruling.decision.obligations.no_cache:
         return NO_LEAVE
     holds = repeating(policies.document_for(principal), ruling.facts, ruling.decision)
@@ -271,7 +272,7 @@ def granted(policies: PolicySet, principal: Principal, ruling: Ruling) -> Leave:
 
 
 def start_of(passage: Passage) -> bytes:
-    """All that an answer depends on beside the body: who asked, where, under which policy."""
+    """All that an answer depends on besides the body: who asked, where, under which policy."""
     request, plan = passage.request, passage.ruling.plan
     parts = (
         *project_of(passage.principal),
@@ -290,12 +291,12 @@ def start_of(passage: Passage) -> bytes:
 
 
 def key_of(start: bytes, raw: bytes) -> bytes:
-    """SHA-256 of all that an answer depends on, the body's bytes among it."""
+    """SHA-256 of all that an answer depends on, including the body's bytes."""
     return hashlib.sha256(start + raw).digest()
 
 
 def candidate_for(passage: Passage, reply: KeptReply) -> Candidate | None:
-    """Who gave a reply, if the plan of today would ask the very same target; None otherwise."""
+    """The candidate that gave a reply, if today's plan would ask the same target; else None."""
     candidates = passage.ruling.plan.candidates
     return next((each for each in candidates if each.target == reply.target), None)
 
@@ -308,7 +309,7 @@ class Wishes(Struct, frozen=True):
 
 
 def wishes_of(headers: Sequence[tuple[bytes, bytes]]) -> Wishes:
-    """What `cache-control` says (RFC 9111 §5.2.1); words of others, and nonsense, say nothing."""
+    """What `cache-control` says (RFC 9111 §5.2.1); unknown and invalid directives are ignored."""
     given = b",".join(value for name, value in headers if name == b"cache-control")
     words = [word.strip().lower() for word in given.decode("latin-1").split(",")]
     ages = [word.removeprefix("max-age=") for word in words if word.startswith("max-age=")]

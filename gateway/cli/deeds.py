@@ -50,13 +50,13 @@ Result = TypeVar("Result")
 Command = Callable[Parameters, Coroutine[None, None, Result]]
 Ordered = Mapping[str, Any]
 Former = Callable[[Settings, Database, Ordered], Awaitable[object]]
-"""What was there before a command, by its arguments; None where nothing was."""
+"""The state before a command, by its arguments; None if there was nothing."""
 
 
 def actor() -> str:
-    """The user of this machine who types the command, as the system knows it.
+    """The user of this machine who types the command, by the system's name.
 
-    Containers may run under a number that no list of users has; then that is who it was.
+    Containers may run under a number without a user name; then the number is recorded.
     """
     number = os.getuid()
     try:
@@ -66,7 +66,7 @@ def actor() -> str:
 
 
 def typed_name(_: click.Context, __: click.Parameter, name: str) -> str:
-    """Who acts, where a command asks for a name: whoever types it stands beside it."""
+    """Who acts, where a command asks for a name: the name, and the user who typed it."""
     if not name.strip():
         raise click.BadParameter("somebody does this")
     return typed_by(name, actor())
@@ -74,13 +74,13 @@ def typed_name(_: click.Context, __: click.Parameter, name: str) -> str:
 
 @asynccontextmanager
 async def opened_log(settings: Settings, keys: KeyWrapper | None = None) -> AsyncIterator[BriefLog]:
-    """Segments of the command line's own, for the length of one command.
+    """The command line's own segments, for the length of one command.
 
-    They are held only while a record is written: what a command does besides keeps no other one
-    from writing. `keys` is the master key of who has seen that it is the right one, or makes it so.
+    They are held only while a record is written, so that other commands can write meanwhile.
+    `keys` is a master key that the caller has checked, or will make the right one.
 
     Raises:
-        ConfigurationInvalid: the master key is another than the database's own.
+        ConfigurationInvalid: the master key is not the one of this database.
         StartupRefused: they end before what the database has numbered of them.
     """
     await _require_may_write(settings, keys)
@@ -160,7 +160,7 @@ def says_it_records(
 async def deed(
     settings: Settings, action: str, ordered: Ordered, former: Former | None = None
 ) -> AsyncIterator[None]:
-    """Around what a command does: recorded before, with what was there and what is ordered."""
+    """Context of a command's change: recorded before it, with the old state and the order."""
     before = await _before(settings, former, ordered)
     after = {name: str(value) for name, value in ordered.items() if value not in (None, "", ())}
     async with opened_log(settings) as log:
@@ -171,7 +171,7 @@ async def deed(
 
 
 def organisation_of(ordered: Ordered) -> str:
-    """Whom a command is about: its organisation, or the one that its account or level names."""
+    """The organisation that a command is about, by name, or from its account or level."""
     named = ordered.get("organisation")
     if named:
         return str(named)

@@ -35,7 +35,7 @@ config_option = click.option(
 
 
 _READ_MAX = SECRET_MAX_BYTES + 2
-"""Of a secret that is longer, so much is enough to be refused."""
+"""As much as is read of a secret: a longer one is refused."""
 
 # Of an organisation, a workspace or a project, as keys are issued for them.
 NAME = r"[a-z0-9][a-z0-9._-]{0,62}"
@@ -43,7 +43,7 @@ _LEVEL = re.compile(rf"(org:{NAME}|ws:{NAME}/{NAME}|proj:{NAME}/{NAME}/{NAME})?"
 
 
 class _Level(click.ParamType[str]):
-    """A misspelt level would govern nobody, so its form is checked; an empty one is the top."""
+    """Checks a level's form, as a misspelt one would govern nobody; an empty one is the top."""
 
     name = "level"
 
@@ -58,7 +58,7 @@ LEVEL = _Level()
 
 
 class _Said(click.ParamType[str]):
-    """What stands in a record for others to read: an empty one is refused, as on the pages."""
+    """A text that a record keeps for others to read: an empty one is refused, as on the pages."""
 
     name = "text"
 
@@ -72,7 +72,7 @@ SAID = _Said()
 
 
 class Within(click.FloatRange):
-    """A number between two: what is no number lies between any, as comparisons go."""
+    """A number between two others; refuses NaN, which comparisons would let through."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -93,7 +93,7 @@ class Refused(click.ClickException):
 
 
 def read_text(file: Path) -> str:
-    """What a file says; raises `Refused`."""
+    """The content of a file; raises `Refused`."""
     try:
         return text_of(file)
     except UnicodeDecodeError as error:
@@ -103,7 +103,7 @@ def read_text(file: Path) -> str:
 
 
 def read_secret() -> Secret[str]:
-    """What comes on standard input, without its closing line break; raises `Refused`.
+    """The text on standard input, without its closing line break; raises `Refused`.
 
     Not an argument: those stand in the shell's history and in the list of processes. Read before
     anything is begun: nobody else may write to the log while somebody types. On a terminal it is

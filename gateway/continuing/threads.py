@@ -51,15 +51,15 @@ from gateway.types import ChatRequest, Inspection, Principal
 
 
 ID_BYTES = 24
-"""192 bits: nobody guesses an id, and who learns one still needs a key of its project."""
+"""192 bits: nobody can guess an id, and using one still takes a key of its project."""
 _ID = re.compile(rf"resp_[0-9a-f]{{{2 * ID_BYTES}}}")
 
 
 REFERENCES_MAX = 500
-"""Each may lie in an answer of its own, which is opened with its whole history."""
+"""Each may be in an answer of its own, which is decrypted with its whole history."""
 
 LOOKS = 16
-"""How often it is looked, at least, while a project keeps as much as it may."""
+"""How often its size is checked, at least, while a project keeps as much as it may."""
 
 
 Relay = Callable[[Write, Direct], Awaitable[bool]]
@@ -85,7 +85,7 @@ class Threads:
         self._values_max = limits.keys_max
         self._project_bytes_max = settings.project_bytes_max
         self._kept_bytes: Counter[Project] = Counter()
-        """Of each project what this worker kept since it looked whether that is too much."""
+        """For each project, the bytes that this worker kept since it last checked its size."""
         self.wake = asyncio.Event()
         self.conversations = conversations
         conversations.kept = self.note_kept
@@ -97,14 +97,14 @@ class Threads:
     async def resume(
         self, arrival: Arrival, principal: Principal, request: ChatRequest
     ) -> ChatRequest:
-        """The request with all that was said before, and the name its answer will have.
+        """The request with all that was said before, and the id that its answer will have.
 
         Raises:
-            PreviousResponseUnknown, ConversationUnknown: this project has no such thing, or has it
-                no more.
+            PreviousResponseUnknown, ConversationUnknown: it does not exist in this project, or no
+                longer.
             ConversationLocked: another request is being answered with it.
-            FeatureUnsupported: a line of a batch names one; lines are answered in no order.
-            BodyTooLarge, RequestInvalid: with its history it is more than any request may be.
+            FeatureUnsupported: a line of a batch names one; lines are answered in any order.
+            BodyTooLarge, RequestInvalid: with its history it is larger than a request may be.
         """
         asked = request.thread or Thread()
         # What a worker knows of that clock may be so much ahead of it.
@@ -181,10 +181,10 @@ class Threads:
     async def _spelled_out(
         self, project: Project, request: ChatRequest
     ) -> tuple[bytes, str, Sequence[str]]:
-        """A body with the items themselves where they were named, and their answers: class, ids.
+        """The body with the named items filled in, and the class and ids of their answers.
 
         Raises:
-            FeatureUnsupported: this project has no such item, or has it no more.
+            FeatureUnsupported: an item does not exist in this project, or no longer.
         """
         assert request.thread is not None
         wanted = frozenset(request.thread.references)
@@ -205,7 +205,7 @@ class Threads:
         return with_items(request.raw, found), data_class, answers
 
     async def keep(self, passage: Passage, response: bytes) -> None:
-        """Keep an answer, and add it to its conversation; what fails is written down."""
+        """Keep an answer, and add it to its conversation; a failure is logged."""
         request = passage.request
         thread = request.thread
         if thread is None or not response:
@@ -214,7 +214,7 @@ class Threads:
         await self.keeping.keep(Finished(request.request_id, answer, thread.keeps, turn))
 
     def answer_of(self, passage: Passage, response: bytes) -> KeptAnswer:
-        """What is kept of a request and its answer from now on."""
+        """What will be kept of a request and its answer."""
         request, principal, now_us = passage.request, passage.principal, self._clock.utc_us()
         thread = request.thread or Thread()
         return KeptAnswer(
@@ -240,12 +240,12 @@ class Threads:
             await self.let_go(request_id)
 
     async def let_go(self, request_id: str) -> None:
-        """End the turn of a request that adds nothing more to a conversation, if it has one."""
+        """End a request's turn with a conversation, if it has one and adds nothing more."""
         if not self.keeping.has(request_id):
             await self.conversations.let_go(request_id)
 
     def note_kept(self, project: Project, length_bytes: int) -> None:
-        """That so much more is kept: beyond what a project may, its oldest go soon."""
+        """Note that more is kept: if a project has too much, its oldest answers will be deleted."""
         self._kept_bytes[project] += length_bytes
         if self._kept_bytes[project] >= self._project_bytes_max // LOOKS:
             self.wake.set()
@@ -262,7 +262,7 @@ class Threads:
         return kept
 
     async def find_kept(self, project: Project, answer_id: str) -> KeptAnswer | None:
-        """An answer of a project; None where it has none of this name, or has it no more."""
+        """An answer of a project; None if it does not exist, or no longer."""
         return await self._store.find(project, answer_id, self._clock.utc_us())
 
     async def discard(self, project: Project, answer_id: str) -> None:
@@ -270,9 +270,9 @@ class Threads:
         await self._store.forget(project, answer_id)
 
     async def forget(self, principal: Principal, answer_id: str) -> None:
-        """Also one that waits to be kept, here or elsewhere; raises ResponseUnknown.
+        """Forget an answer, also one still waiting to be kept, here or at another worker.
 
-        Of one that waits elsewhere nobody here knows that it is there.
+        This worker does not know what is waiting at others. Raises ResponseUnknown.
         """
         project = project_of(principal)
         waited = self.keeping.drop(project, answer_id)
@@ -286,7 +286,7 @@ class Threads:
         raise ResponseUnknown("There is no such response.")
 
     async def tidy(self) -> None:
-        """Forget what has expired, and what is more than a project may keep; raises NotReady."""
+        """Forget what has expired, and what exceeds a project's limit; raises NotReady."""
         await self._store.forget_expired(self._unhurried.utc_us())
         for project in [*self._kept_bytes]:
             seen = self._kept_bytes[project]
@@ -304,12 +304,12 @@ class Threads:
 
 
 def items_of(response: bytes) -> list[str]:
-    """The ids by which what was answered may be named."""
+    """The ids by which the answered items may be named."""
     return [name for name, _ in named_items(response)]
 
 
 def turn_of(passage: Passage, response: bytes) -> Turn | None:
-    """What is to be added to the conversation of a request; None where it adds to none."""
+    """What a request adds to its conversation; None if it adds nothing."""
     request, thread = passage.request, passage.request.thread
     if thread is None or not thread.adds:
         return None
@@ -325,7 +325,7 @@ def turn_of(passage: Passage, response: bytes) -> Turn | None:
 
 
 def at_least(inspection: Inspection, request: ChatRequest) -> Inspection:
-    """An inspection whose class is not below what the request's thread once had."""
+    """The inspection, with a data class not below the highest that the thread has had."""
     thread = request.thread
     if thread is None or thread.data_class <= inspection.data_class:
         return inspection
@@ -333,7 +333,7 @@ def at_least(inspection: Inspection, request: ChatRequest) -> Inspection:
 
 
 def without_keeping(request: ChatRequest) -> ChatRequest:
-    """The same request, where policy permits no content to be kept."""
+    """The same request, to be answered without keeping content."""
     thread = request.thread
     if thread is None or not (thread.keeps or thread.adds):
         return request
