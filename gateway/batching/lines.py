@@ -42,10 +42,10 @@ from gateway.types import AuditRecord, Principal, Reservation
 
 
 FULL_STATUSES = frozenset({429, 503, 529})
-"""What upstreams answer when they have no room."""
+"""Statuses of upstreams that have no room."""
 SERVER_ERROR_MIN = 500
 FAILURES_MAX = 3
-"""How often a line may fail at its upstream before that is its end."""
+"""How often a line may fail at its upstream before it ends with the error."""
 _UNREADABLE = GatewrightError(UNREADABLE)
 
 
@@ -53,24 +53,24 @@ class Later(Struct, frozen=True):
     """A line that could not be answered now."""
 
     after_s: float | None
-    """What whoever refused it asks for; None where that says nothing."""
+    """The wait that the refusal asks for; None where it names none."""
     is_full: bool
-    """Whether nothing is wrong with it: it waits, as often as it has to."""
+    """Whether nothing is wrong with it: then it waits as often as necessary."""
     end: LineEnd
-    """What it ends with where it is not to be tried again."""
+    """How it ends if it is not tried again."""
     is_alone: bool = False
-    """Whether other lines of its batch go on meanwhile: they are answered elsewhere."""
+    """Whether other lines of its batch continue meanwhile: they are answered elsewhere."""
 
 
 class Parked(Struct, frozen=True):
-    """A line that is to be handed to a vendor with others; its intent is written down."""
+    """A line that is to be handed to a vendor with others; its intent is on record."""
 
     passage: Passage
     ticket: Ticket
 
 
 class LineJourneys:
-    """Sends lines on their way, and says what became of them."""
+    """Sends lines on their journeys, and says how each ended."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class LineJourneys:
         dialects: Mapping[str, Dialect],
         values_max: int,
     ) -> None:
-        """`dialects` are by endpoint; `values_max` are keys and elements of lists of one body."""
+        """`dialects` are by endpoint; `values_max` limits keys and list elements in one body."""
         self._pipeline = pipeline
         self._snapshots = snapshots
         self._clock = clock
@@ -100,7 +100,7 @@ class LineJourneys:
     ) -> LineEnd | Later | Parked:
         """The answer or the error of one line, or that it has to wait.
 
-        Only at its first try it may be parked. `check_lease` and `tell_answered` are its errand's.
+        It may be parked only at its first try. `check_lease` and `tell_answered` are its errand's.
         """
         dialect, passage = self._dialects[batch.endpoint], None
 
@@ -138,7 +138,7 @@ class LineJourneys:
         *,
         is_first_try: bool,
     ) -> Later | None:
-        """A failure that is its upstream's and not the line's leaves it as many tries as before."""
+        """A failure that is the upstream's fault and not the line's does not use up a try."""
         if passage is None:
             return later
         place = batch.batch_id, _first_target(passage)
@@ -169,7 +169,7 @@ class LineJourneys:
         result: VendorResult,
         record: AuditRecord | None = None,
     ) -> LineEnd | Later:
-        """What a vendor's answer makes of a line; `record` is its outcome, where there is one.
+        """The end of a line by a vendor's answer; `record` is its outcome, if there is one already.
 
         Raises:
             AuditUnavailable, NotReady: it is to be delivered again.
@@ -190,7 +190,7 @@ class LineJourneys:
         return _succeeded(answer, ticket.request_id)
 
     async def undelivered(self, passage: Passage, error: GatewrightError) -> None:
-        """A vendor never came to this line; it is written down, and nothing is charged."""
+        """Record that a vendor never came to this line; nothing is charged."""
         await self._pipeline.undelivered(passage, error)
 
     async def lost(
@@ -203,7 +203,7 @@ class LineJourneys:
     ) -> LineEnd:
         """The end of a line whose ticket this version cannot read, or that ended by `error`.
 
-        `loss` is what is written down of it; None where it was.
+        `loss` is what to record of it; None if that was done.
 
         Raises:
             AuditUnavailable, NotReady: it is to be ended again.
@@ -227,7 +227,7 @@ class LineJourneys:
         )
 
     def crashed(self, batch: Batch, request_id: str) -> Later:
-        """What becomes of a line at which we failed."""
+        """The result of a line at which we failed ourselves."""
         error = GatewrightError("The gateway failed to serve this request.")
         end = _errored(self._dialects[batch.endpoint], error, request_id)
         return Later(None, is_full=False, end=end)
@@ -283,7 +283,7 @@ _PEEK = msgspec.json.Decoder(_Peek)
 
 
 def check_whole(body: bytes, values_max: int) -> None:
-    """Refuse a line that holds too much, or asks for a stream: nobody is there to read one.
+    """Refuse a line that holds too much, or asks for a stream, which nobody would read.
 
     What cannot be read here is refused by the dialect, in its own words.
 
@@ -300,7 +300,7 @@ def check_whole(body: bytes, values_max: int) -> None:
 
 
 def later_of(error: GatewrightError, end: LineEnd) -> Later | None:
-    """None where the error is the line's end.
+    """When to try the line again; None if the error ends it.
 
     An unknown key waits a moment: this worker may not have heard of it yet, and if it was revoked
     the batch is stopped by what the database says.

@@ -56,18 +56,18 @@ from gateway.telemetry import Event, logger
 
 SUBMIT_S = 300.0
 OVERDUE_S = 26 * 3600.0
-"""A vendor that has not ended a batch by then is not waited for."""
+"""After this time, a vendor that has not ended a batch is no longer waited for."""
 WAITS_MAX = 6
-"""How often a parcel waits for a vendor that has no room before its lines go one by one."""
+"""How often a parcel waits for a vendor without room before its lines are sent one by one."""
 RESENDS_MAX = 6
-"""How often it is sent again that its vendor may have had and never showed."""
+"""How often a parcel is sent again that its vendor may have received but never showed."""
 _MISSING: Final = "missing"
 SETTLING_S = 5.0
 """Until what an earlier process wrote into the log can be found in the database."""
 
 
 class ParcelJourneys:
-    """Takes parcels on, one step at a time."""
+    """Moves parcels on, one step at a time."""
 
     def __init__(
         self,
@@ -90,13 +90,13 @@ class ParcelJourneys:
         self._forgetting = forgetting
         self._poll_s = poll_s
         self._settled: set[str] = set()
-        """Parcels whose half-ended lines can be told apart by now."""
+        """Parcels whose half-ended lines can be told apart now."""
         self._in_vain = forgetting.in_vain
         self._results = ParcelResults(lines, self._in_vain, clock)
         self._log: Any = logger()
 
     async def advance(self, row: ParcelRow) -> None:
-        """The next step of a parcel; raises TermOver where somebody else leads it by now."""
+        """Take a parcel's next step; raises TermOver if another worker leads it by now."""
         batch = await self._batches.led(row.batch_id)
         key = await self._batches.content_key(batch) if batch is not None else None
         service = self._services(row.provider)
@@ -151,7 +151,7 @@ class ParcelJourneys:
     async def _sent(
         self, at: At, held: Sequence[tuple[ParkedLine, Ticket]], vendor_id: str
     ) -> None:
-        """A vendor has it; also where this worker was stopped just before, and overtaken."""
+        """Note that a vendor has it, even if this worker was paused just before and overtaken."""
         row, due_us = structs.replace(at.row, lines=len(held)), self._in_us(self._poll_s)
         try:
             await self._note(row, state="submitted", vendor_id=vendor_id, due_us=due_us)
@@ -164,7 +164,7 @@ class ParcelJourneys:
     async def _sent_twice(
         self, at: At, held: Sequence[tuple[ParkedLine, Ticket]], vendor_id: str
     ) -> None:
-        """Nobody else will ever know of it: each of these is done, and may be done again."""
+        """Pay for a second copy: nobody else will know of it, so each step may be repeated."""
         row, organisation, now_us = at.row, at.batch.project.organisation, self._clock.utc_us()
         cost_microusd = await insisted(
             lambda: self._reservations.pay_twice(row.parcel_id, held, now_us)
@@ -191,7 +191,7 @@ class ParcelJourneys:
             await self._forgetting.drop(row, "unsent")
 
     async def _find(self, at: At) -> None:
-        """Whether the vendor has a parcel whose sending was broken off."""
+        """Ask whether the vendor has a parcel whose sending was interrupted."""
         row = at.row
         try:
             found = await at.service.find(row.parcel_id, row.lines, row.made_us, ASK_S)
@@ -245,14 +245,14 @@ class ParcelJourneys:
             await self._note(row, state="collected", tries=0, due_us=self._clock.utc_us())
 
     def _is_missing(self, row: ParcelRow) -> bool:
-        """Whether a batch that its vendor had taken is not there, each time that one looks.
+        """Whether a batch that its vendor had accepted was missing at several looks.
 
-        Once says little: what was made a moment ago may not be known everywhere yet.
+        One look says little: a new batch may not be known to all of the vendor's servers yet.
         """
         return self._in_vain.is_enough(row.parcel_id, _MISSING, LOOKS_MIN)
 
     async def _wait(self, at: At) -> None:
-        """Ask again later; a batch that nobody wants any more is cancelled."""
+        """Ask again later; cancel a batch that is no longer wanted."""
         row = at.row
         is_unwanted = row.is_erased or not at.is_wanted
         if row.state == "submitted" and (is_unwanted or self._is_overdue(row)):
@@ -266,7 +266,7 @@ class ParcelJourneys:
             await self._again(row)
 
     async def _collect(self, at: At, batch: VendorBatch) -> None:
-        """Read results, each of them once; what is missing in the end goes its way alone."""
+        """Read results, each once; lines without one in the end are sent one by one."""
         row = at.row
         left = await self._store.numbers(row.parcel_id)
         if any(left.values()) and row.parcel_id not in self._settled:
@@ -285,7 +285,7 @@ class ParcelJourneys:
     async def _give_back(
         self, row: ParcelRow, batch: Batch, key: ContentKey, error: GatewrightError
     ) -> int:
-        """Lines that the vendor has not answered go their way one by one, or end with the batch."""
+        """Send lines without an answer one by one, or end them with the batch."""
         numbers = list(await self._store.numbers(row.parcel_id))
         if batch.state != "in_progress" and error not in MAY_COST:
             error = UNWANTED
@@ -317,9 +317,9 @@ class ParcelJourneys:
 def _alike(
     held: list[tuple[ParkedLine, Ticket]],
 ) -> tuple[list[tuple[ParkedLine, Ticket]], list[int]]:
-    """Lines that can go together, and the numbers of those that cannot go with them.
+    """Lines that can go together, and the numbers of those that cannot.
 
-    Models may take tools in another dialect than anything else, and a vendor's batch is of one.
+    Models may take tools only in another dialect, and a vendor's batch has a single dialect.
     """
     dialect = held[0][1].dialect
     alike = [each for each in held if each[1].dialect == dialect]
@@ -336,7 +336,7 @@ def _parcel_of(row: ParcelRow, held: Sequence[tuple[ParkedLine, Ticket]]) -> Par
 
 
 def new_name() -> str:
-    """By which a vendor knows a parcel."""
+    """A new name, by which a vendor knows a parcel."""
     return f"{PARCEL_PREFIX}{secrets.token_hex(12)}"
 
 

@@ -41,27 +41,27 @@ from gateway.types import Principal
 
 
 ID_BYTES = 24
-"""192 bits: nobody guesses an id, and who learns one still needs a key of its project."""
+"""192 bits: nobody can guess an id, and using one still takes a key of its project."""
 
 AFTERWARDS_S = 30.0
 """How much longer than any request lasts its turn does: what it adds is written at its end."""
 
 TRIES = 16
-"""How often a change is begun anew that others come before."""
+"""How often a change is tried again because somebody else's came first."""
 
 RETRY_S = 1.0
 SILENT_US = TURN_LEASE_US // 2
-"""A turn that was not renewed for so long missed it, and once more."""
+"""A turn that was not renewed for this long has missed two renewals."""
 ID_LENGTH_MAX = 64
 _PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
 
 Change = Callable[[KeptConversation], KeptConversation]
 Write = Callable[[KeptConversation, int], Awaitable[bool]]
-"""Writes a changed one at a moment; False where it is not as it was found."""
+"""Writes a changed conversation, with the time; False if it has changed since it was read."""
 
 
 class Turn(Struct, frozen=True):
-    """What is added to a conversation once its answer is whole."""
+    """What is added to a conversation once the answer is complete."""
 
     request_id: str
     project: Project
@@ -70,7 +70,7 @@ class Turn(Struct, frozen=True):
     answered: Sequence[msgspec.Raw]
     data_class: str
     user: str = ""
-    """The end user whom it names."""
+    """The end user that the request names."""
 
 
 class Conversations:
@@ -95,10 +95,10 @@ class Conversations:
         self.turns = HeldTurns(store, clock)
         self._log = logger()
         self.kept: Callable[[Project, int], None] = lambda _project, _length_bytes: None
-        """Told of what was written, so that a project's oldest things go when it is too much."""
+        """Told how much was written, so that a project's oldest are deleted if it has too much."""
 
     def now_us(self) -> int:
-        """By the database's clock."""
+        """The time by the database's clock."""
         return self._clock.utc_us()
 
     @property
@@ -112,7 +112,7 @@ class Conversations:
         metadata: Mapping[str, str],
         data_class: str,
     ) -> KeptConversation:
-        """A new one of the caller's project.
+        """A new conversation of the caller's project.
 
         Raises:
             FeatureUnsupported: none are kept here.
@@ -140,7 +140,7 @@ class Conversations:
         return made
 
     async def find(self, principal: Principal, conversation_id: str) -> KeptConversation:
-        """One of the caller's project; raises ConversationUnknown."""
+        """A conversation of the caller's project; raises ConversationUnknown."""
         return await self._found(project_of(principal), conversation_id)
 
     async def describe(
@@ -154,7 +154,7 @@ class Conversations:
         return await self._change(project_of(principal), conversation_id, described)
 
     async def forget(self, principal: Principal, conversation_id: str) -> None:
-        """Raises ConversationUnknown where there was none."""
+        """Delete a conversation; raises ConversationUnknown if it does not exist."""
         if not await self._store.forget(project_of(principal), conversation_id):
             raise unknown(conversation_id)
 
@@ -165,7 +165,7 @@ class Conversations:
         items: Sequence[msgspec.Raw],
         data_class: str,
     ) -> Sequence[Entry]:
-        """Add items as if somebody had asked them; these, with their names.
+        """Add items as if somebody had asked them; returns them with their ids.
 
         Raises:
             ConversationUnknown, ConversationLocked
@@ -187,7 +187,7 @@ class Conversations:
     async def remove(
         self, principal: Principal, conversation_id: str, item_id: str
     ) -> KeptConversation:
-        """Take an item out; the conversation stays as sensitive as it was.
+        """Remove an item; the conversation stays as sensitive as it was.
 
         Raises:
             ConversationUnknown, ConversationLocked, ItemUnknown
@@ -209,9 +209,9 @@ class Conversations:
         takes: bool,
         is_away: bool = False,
     ) -> KeptConversation:
-        """What a request goes on from; where it takes it, nobody else does before it ends.
+        """The conversation that a request continues; if it `takes` it, it is locked until it ends.
 
-        `is_away` where its caller does not wait for it: it may take longer.
+        `is_away` says that its caller does not wait: then it may take longer.
 
         Raises:
             ConversationUnknown
@@ -230,10 +230,10 @@ class Conversations:
         raise locked()
 
     async def append(self, turn: Turn, *, is_again: bool = False) -> bool:
-        """Add what was asked and answered. Its caller has it in any case: a failure is logged.
+        """Add what was asked and answered. The caller has the answer already: a failure is logged.
 
-        False where the conversation is gone: it may have been erased while it was answered.
-        With `is_again` it may stand there already.
+        False if the conversation is gone: it may have been erased while the request was answered.
+        With `is_again` the turn may have been added already.
 
         Raises:
             Unavailable
@@ -247,7 +247,7 @@ class Conversations:
         return True
 
     async def add_turn(self, turn: Turn, write: Write, *, is_again: bool = False) -> None:
-        """The same by somebody's own way to write it.
+        """The same, with the caller's own function that writes it.
 
         Raises:
             ConversationUnknown, Unavailable
@@ -278,7 +278,7 @@ class Conversations:
         await self.turns.let_go(request_id)
 
     async def end_turn(self, project: Project, conversation_id: str, request_id: str) -> None:
-        """End the turn of a request of another worker, which is gone; raises Unavailable."""
+        """End the turn of a request whose worker is gone; raises Unavailable."""
         await self._store.let_go(project, conversation_id, request_id)
 
     async def _found(
@@ -296,7 +296,7 @@ class Conversations:
         change: Change,
         write: Write | None = None,
     ) -> KeptConversation:
-        """Write it changed, going on from what is there in that moment."""
+        """Write a change that starts from the conversation's present state."""
         write = write or self._store.write
         for _ in range(TRIES):
             found = await self._found(project, conversation_id)
@@ -317,7 +317,7 @@ class Conversations:
         *,
         is_answer: bool = False,
     ) -> list[Entry]:
-        """Items by names that nothing else in the conversation has."""
+        """The items, with ids that nothing else in the conversation has."""
         fields = [FIELDS.decode(item) for item in items]
         kinds = [msgspec.json.decode(each.get("type", b"null")) or "message" for each in fields]
         fresh = [
@@ -342,7 +342,7 @@ class Conversations:
 
 
 def stands_in(conversation: KeptConversation, turn: Turn) -> bool:
-    """Whether all of a turn, one item behind the other, has been added."""
+    """Whether all items of a turn have been added, one after the other."""
     added = [(bytes(item), False) for item in turn.asked]
     added += [(bytes(item), True) for item in turn.answered]
     there = [(bytes(entry.item), entry.is_answer) for entry in conversation.entries]
@@ -350,7 +350,7 @@ def stands_in(conversation: KeptConversation, turn: Turn) -> bool:
 
 
 def said(conversation: KeptConversation) -> list[msgspec.Raw]:
-    """Its items, as a request says them."""
+    """Its items, in the form of a request's."""
     items: list[msgspec.Raw] = []
     for entry in conversation.shown:
         items += as_input(b"[" + bytes(entry.item) + b"]") if entry.is_answer else [entry.item]
@@ -358,7 +358,7 @@ def said(conversation: KeptConversation) -> list[msgspec.Raw]:
 
 
 def require_item(conversation: KeptConversation, item_id: str) -> Entry:
-    """An item by its name; raises ItemUnknown."""
+    """An item by its id; raises ItemUnknown."""
     entry = conversation.find(item_id)
     if entry is None:
         raise ItemUnknown("There is no such item in this conversation.")
@@ -366,7 +366,7 @@ def require_item(conversation: KeptConversation, item_id: str) -> Entry:
 
 
 def unknown(conversation_id: str, parameter: str | None = None) -> ConversationUnknown:
-    """The same for every reason. What was asked for is repeated where it looks like an id."""
+    """The same error for every reason. It repeats what was asked for if that looks like an id."""
     name = conversation_id.removeprefix(CONVERSATION_PREFIX)
     is_id = (
         name != conversation_id and name.isascii() and name.isalnum() and len(name) <= ID_LENGTH_MAX
@@ -376,7 +376,7 @@ def unknown(conversation_id: str, parameter: str | None = None) -> ConversationU
 
 
 def retry_after_s(left_us: int) -> float:
-    """When to try again. A turn that is not renewed any more lasts as long as its lease.
+    """When to try again. A turn that is no longer renewed lasts as long as its lease.
 
     Its worker was killed, as it seems: clients that try twice would be gone before that.
     """

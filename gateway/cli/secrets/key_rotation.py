@@ -1,4 +1,4 @@
-"""`gatewright secrets reseal`, `keys` and `make`: replace one key by another."""
+"""`gatewright secrets reseal`, `keys` and `make`: replace one key with another."""
 
 import asyncio
 import json
