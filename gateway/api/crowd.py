@@ -14,9 +14,9 @@ from gateway.api.deadlines import Deadlines
 
 
 RESERVED_SHARE: Final = 4
-"""One file of so many is for what is not a caller: upstreams, segments, the database."""
+"""One open file in this many is not for callers but for upstreams, segments, the database."""
 RESERVED_LEAST: Final = 64
-"""So many are, however few there are: a worker at rest has half of them open."""
+"""At least this many are, however few files there are: an idle worker has half of them open."""
 
 
 class Caller(Protocol):
@@ -26,14 +26,14 @@ class Caller(Protocol):
 
 
 def connections_permitted() -> int:
-    """How many callers this process may have, by how many files it may open; 0 for any number."""
+    """How many callers this process may have, by its limit of open files; 0 for any number."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     reserved = max(files // RESERVED_SHARE, RESERVED_LEAST)
     return 0 if files == resource.RLIM_INFINITY else max(files - reserved, 1)
 
 
 class Crowd:
-    """The connections of one listener that are asked for nothing; belongs to one event loop."""
+    """The connections of one listener without a request; belongs to one event loop."""
 
     __slots__ = ("_fresh", "_most", "_resting")
 
@@ -43,7 +43,7 @@ class Crowd:
         self._resting = resting
 
     def enter(self, caller: Caller, all_of_them: Sized) -> None:
-        """A connection came; another one, or itself, is ended where there are too many."""
+        """Note a new connection; if there are too many, another one, or this one, is ended."""
         if self._most and len(all_of_them) > self._most:
             oldest = next(iter(self._fresh), None) or cast(Caller | None, self._resting.longest())
             if oldest is None:
@@ -55,5 +55,5 @@ class Crowd:
         self._fresh[caller] = None
 
     def leave(self, caller: Caller) -> None:
-        """It asks for something, or is gone."""
+        """Note that a connection has a request, or is gone."""
         self._fresh.pop(caller, None)

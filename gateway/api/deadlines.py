@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 class Deadlines:
-    """Callbacks that are due `after_s` from when they were added; belongs to one event loop."""
+    """Callbacks that are due `after_s` after they were added; belongs to one event loop."""
 
     __slots__ = ("_after_s", "_due", "_timer")
 
@@ -18,7 +18,7 @@ class Deadlines:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, owner: object, ring: Callable[[], None]) -> None:
-        """Call `ring` when the time of `owner` is over, unless it was removed before."""
+        """Call `ring` when the time of `owner` is over, unless it is removed before."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + self._after_s
         self._due[owner] = (end_s, ring)
@@ -29,11 +29,11 @@ class Deadlines:
         self._due.pop(owner, None)
 
     def longest(self) -> object | None:
-        """Who was added first of all that are there."""
+        """The owner that was added first, of those still there."""
         return next(iter(self._due), None)
 
     def _look(self) -> None:
-        """Ring those whose time is over; the first of the others says when to look again."""
+        """Ring those whose time is over; the first of the others sets the next look."""
         loop = asyncio.get_running_loop()
         self._timer = None
         now_s = loop.time()

@@ -10,11 +10,11 @@ _PLACE = re.compile(r"\{\w+:(\w+)\}")
 _PLACES: Mapping[str, str] = {"str": "[^/]+", "path": ".+"}
 OPTIONS = "OPTIONS"
 HEAD = "HEAD"
-"""Taken wherever GET is, with the same head; the server leaves the body out."""
+"""Accepted wherever GET is, with the same head; the server leaves the body out."""
 
 
 class Methods:
-    """The methods of every path, from the handlers themselves."""
+    """The methods of every path, taken from the handlers themselves."""
 
     def __init__(self, handlers: Iterable[HTTPRouteHandler]) -> None:
         self._taken: dict[re.Pattern[str], set[str]] = {}
@@ -24,7 +24,7 @@ class Methods:
                 self._taken.setdefault(pattern, set()).update(map(str, handler.http_methods))
 
     def at(self, path: str) -> str:
-        """Those of a path as `allow` says them; empty where nothing is."""
+        """The methods of a path, in the form of the header `allow`; empty if it does not exist."""
         found = {
             method
             for pattern, methods in self._taken.items()
@@ -43,13 +43,13 @@ _UNSERVED = re.compile(
     r"|moderations|ocr|realtime|rerank|responses/compact|score|skills|threads|uploads"
     r"|vector_stores|videos)(?:/.*)?"
 )
-"""Endpoints of vendors and engines that clients know and that are not here."""
+"""Endpoints of vendors and engines that clients know and that do not exist here."""
 
 
 def writing_hint(is_ours: Callable[[str], bool], path: str) -> str:
-    """That a path is one of ours in another writing; empty where that is not why it got here.
+    """A hint that a path is one of ours in another spelling; empty if that is not the mistake.
 
-    `path` is without escapes: where it is ours as it is, it was sent with some.
+    `path` is without escapes: if it is ours as it is, it was sent with some.
     """
     plain = _SLASHES.sub("/", path).rstrip("/")
     if not is_ours(plain):
@@ -61,7 +61,7 @@ def writing_hint(is_ours: Callable[[str], bool], path: str) -> str:
 
 
 def base_url_hint(is_ours: Callable[[str], bool], path: str) -> str:
-    """What a client's base URL lacks, or has twice; empty where that is not why it got here.
+    """What a client's base URL lacks, or has twice; empty if that is not the mistake.
 
     `is_ours` says whether something is at a path.
     """
@@ -77,7 +77,7 @@ def base_url_hint(is_ours: Callable[[str], bool], path: str) -> str:
 
 
 def unserved_hint(path: str) -> str:
-    """That a vendor has what is asked for and the gateway has not; empty of any other path."""
+    """A hint that vendors have this path and the gateway does not; empty for any other path."""
     if not _UNSERVED.fullmatch(path):
         return ""
     return (

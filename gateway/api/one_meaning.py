@@ -14,15 +14,15 @@ _LINE_END: Final = b"\r\n"
 _HEAD_END: Final = 2 * _LINE_END
 TAIL_BYTES: Final = len(_HEAD_END) - 1
 OFFER: Final = b"pgrade:"
-"""What is in every head that offers another protocol as clients write it."""
+"""In every head that offers another protocol, as clients write it."""
 _UPGRADE: Final = re.compile(rb"(?<=\r\n)[Uu]pgrade:[^\r\n]*\r\n")
 
 
 class _Unkept(list[tuple[bytes, bytes]]):
-    """Where trailers go: uvicorn would take them for headers of their request."""
+    """Takes trailers and drops them: uvicorn would take them for headers of their request."""
 
     def append(self, header: tuple[bytes, bytes]) -> None:
-        """Forget it; a stranger may send any number."""
+        """Drop it; a stranger may send any number."""
 
 
 TRAILERS: Final = _Unkept()
@@ -46,7 +46,7 @@ def not_upgraded(data: bytes, before: bytes) -> bytes:
 
 
 def framing(version: str, headers: Sequence[tuple[bytes, bytes]], url: bytes) -> Framing:
-    """How a body behind a head ends, where every server reads the same in it (RFC 9112 §3.2, §6.1).
+    """How a body after a head ends, if every server agrees on that (RFC 9112 §3.2, §6.1).
 
     Empty where one might not. Two lengths, and a length beside an encoding, the parser refuses by
     itself.

@@ -13,10 +13,10 @@ from gateway.projects import Project
 
 
 class Places:
-    """Those of one worker; belongs to one event loop."""
+    """The places of one worker; belongs to one event loop."""
 
     def __init__(self, most: int, refusal: str) -> None:
-        """`refusal` is said to whom there is none for."""
+        """`refusal` is the message for a caller who gets none."""
         self._free = most
         self._most_of_one = max(most // 2, 1)
         self._refusal = refusal
@@ -24,7 +24,7 @@ class Places:
 
     @contextmanager
     def place(self, project: Project) -> Iterator[None]:
-        """One of them, for as long as a body takes.
+        """Hold a place for as long as a body takes.
 
         Raises:
             Unavailable: all are taken, or as many as one project may have.

@@ -37,40 +37,40 @@ READ_BYTES = 272 * 1024
 """What one read, with a record of TLS that it completes, may bring of a body before a head."""
 
 KEEP_ALIVE_S = 75.0
-"""How long a connection may rest between two requests."""
+"""How long a connection may be idle between two requests."""
 
 UNREAD_S = 60.0
-"""How long a caller may take nothing of what is sent to him before his connection is reset."""
+"""How long a caller may read nothing of what is sent before the connection is reset."""
 
 TAKEN_BYTES_MIN = 1024 * 1024
-"""What he has to take meanwhile of an answer that lies ready, or it is reset as well.
+"""How much of a ready answer the caller has to read in that time, or it is reset as well.
 
-A whole answer is held in memory until its last byte is taken, and may have tens of megabytes.
+A complete answer is held in memory until its last byte is read, and may be tens of megabytes long.
 """
 
 PIPELINED_MAX = 16
-"""How many requests of a connection may wait for the one before them to be answered.
+"""How many requests of a connection may wait until the previous one is answered.
 
-Thousands fit into one read, and each answer lets the next read come: without a bound, who has no
-key fills the memory. No client that we know sends even a second one.
+Thousands fit into one read, and each answer allows the next read: without a bound, a caller without
+a key could fill the memory. No client that we know sends even a second one.
 """
 
 READ_BEHIND_MAX = 4
-"""While so many wait, more is read: that a caller left is heard of by reading alone."""
+"""Up to so many waiting requests, more is read: only reading shows that a caller has left."""
 
 _OVER_TCP = (socket.AF_INET, socket.AF_INET6)
 _UNREAD_MS: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
-"""The kernel's own time for that (Linux, tcp(7)); elsewhere there is none."""
+"""The kernel's own timeout for that (Linux, tcp(7)); other systems have none."""
 
 _KINDS: Mapping[int, tuple[str, str]] = {
     400: ("invalid_request_error", "invalid_request"),
     503: ("server_error", "unavailable"),
 }
-"""Type and code of what is said where no dialect is known, by status."""
+"""Type and code of an error for which no dialect is known, by status."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """Closes a connection whose head is too long or too slow, or that rests for too long."""
+    """Closes a connection whose head is too long or too slow, or that is idle for too long."""
 
     limits: ClassVar[Limits] = Limits()
     resting: ClassVar[Deadlines]
@@ -80,24 +80,24 @@ class BoundedProtocol(HttpToolsProtocol):
 
     _head_bytes = 0
     _head_tail = b""
-    """Of a head that is not complete, the end of what came."""
+    """The end of what has come of an incomplete head."""
     _unwanted_bytes = 0
-    """Of a body behind its answer."""
+    """Bytes of a body that came after its answer."""
     _is_head_complete = False
     _is_read_short = False
     _is_in_body = False
     _is_in_chunks = False
     _is_body_asked_for = False
-    """Whether the request waits for a `100 Continue`, and would rest its connection after it."""
+    """Whether the request waits for a `100 Continue`, and would leave its connection idle after."""
     _ahead = b""
-    """What was read of a body in chunks and not looked at."""
+    """What was read of a chunked body but not parsed yet."""
     _served: RequestResponseCycle | None = None
-    """What is answered while others wait behind it: `cycle` is the last one that came."""
+    """The request being answered while others wait behind it: `cycle` is the last that came."""
     _turn: asyncio.Handle | None = None
     _taking: asyncio.TimerHandle | None = None
-    """Runs while there is much that the caller has not taken."""
+    """Runs while there is much that the caller has not read."""
     _timer: asyncio.TimerHandle | None = None
-    """For what has to arrive soon: a head, or the rest of a body that was answered already."""
+    """For what has to arrive soon: a head, or the rest of a body that is answered already."""
     _refusal = "This is not a request in HTTP/1.1 that could be read."
     _refusal_status = 400
     fixed_of: list[tuple[bytes, bytes]] | None = None

@@ -20,7 +20,7 @@ class Room:
         self._left_bytes = bytes_max
 
     def take(self, length_bytes: int) -> None:
-        """Raises Unavailable where there is less left."""
+        """Raises Unavailable if less is left."""
         if length_bytes > self._left_bytes:
             raise Unavailable(FULL, retry_after_s=1.0)
         self._left_bytes -= length_bytes

@@ -35,14 +35,14 @@ PLAIN_TIERS = frozenset({None, "auto", "default", "standard_only"})
 
 
 class Ticket(Struct, frozen=True):
-    """A parked line's half journey, as it is kept; sealed, since its body is content."""
+    """What is stored of a parked line's journey; sealed, since its body is content."""
 
     request_id: str
     arrived_us: int
     principal: Principal
     inspection: Inspection
     facts: Facts
-    """Without the targets: those are in the intent."""
+    """Facts without the targets, which are in the intent."""
     decision: Decision
     plan: Plan
     reservation: Reservation
@@ -67,7 +67,7 @@ class Ticket(Struct, frozen=True):
         return self.plan.candidates[0].target.provider
 
     def call(self, deadline_s: float) -> UpstreamCall:
-        """What the egress looks at, and sends with others."""
+        """The call that the egress checks, and sends together with others."""
         plan = self.plan
         return UpstreamCall(
             target=plan.candidates[0].target,
@@ -100,7 +100,7 @@ class RemnantReservation(Struct, frozen=True):
 
 
 class Remnant(Struct, frozen=True):
-    """What can be read of a ticket that another version of the gateway wrote."""
+    """The part of a ticket that can be read if another version of the gateway wrote it."""
 
     request_id: str = ""
     arrived_us: int = 0
@@ -118,7 +118,7 @@ def encode_ticket(ticket: Ticket) -> bytes:
 
 
 def decode_ticket(raw: bytes) -> Ticket | Remnant:
-    """The ticket; of one in a form that this version cannot read, what is left of it."""
+    """The ticket; if this version cannot read its form, what is left of it."""
     try:
         return _TICKET.decode(raw)
     except msgspec.MsgspecError:
@@ -144,9 +144,9 @@ def _remnant(raw: bytes) -> Remnant:
 
 
 def may_wait(request: ChatRequest, principal: Principal, ruling: Ruling, arrival: Arrival) -> bool:
-    """Whether nothing that holds for this line needs its answer to come back through a live call.
+    """Whether nothing that applies to this line needs a live call for its answer.
 
-    What policy veils, scans, keeps apart, asks twice or may answer from its cache stays with us.
+    What policy veils, scans, keeps apart, asks twice or may answer from the cache stays with us.
     """
     plan, obligations = ruling.plan, ruling.decision.obligations
     thread, price = request.thread, plan.candidates[0].target.price
@@ -176,7 +176,7 @@ def deferred(
 ) -> tuple[Arrival, Ruling]:
     """The plan of a line that waits: one target, one body, at the price of a batch.
 
-    What a vendor searches costs in a batch what it does elsewhere.
+    A vendor's searches cost the same in a batch as elsewhere.
     """
     first = ruling.plan.candidates[0]
     price = first.target.price
@@ -196,7 +196,7 @@ def deferred(
 
 
 def ticket_of(passage: Passage, dialect: DialectName) -> Ticket:
-    """What is kept of a passage that waits."""
+    """The ticket of a passage that waits."""
     request, ruling = passage.request, passage.ruling
     is_same = dialect == request.dialect
     return Ticket(

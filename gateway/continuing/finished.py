@@ -24,25 +24,25 @@ WAITS_S: Final = 600.0
 WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
 """Of all that waits, about; what comes then is not kept."""
 OVERHEAD_BYTES: Final = 2048
-"""About what one takes beside its texts; of short answers it is the most."""
+"""About the memory that one takes besides its texts; for short answers, most of it."""
 
 
 class Finished(Struct):
-    """What is to be kept of one request."""
+    """What has to be stored of one request."""
 
     request_id: str
     answer: KeptAnswer
     keeps: bool
     turn: Turn | None
-    """What its conversation gets; None for nothing, or nothing more."""
+    """What is added to its conversation; None for nothing, or nothing more."""
     is_again: bool = False
-    """Whether it was tried, and nobody knows what was written of it then."""
+    """Whether it was tried before, and it is unknown how much was written then."""
     is_dropped: bool = False
-    """Whether its answer was deleted meanwhile; perhaps while it is written."""
+    """Whether its answer was deleted meanwhile; perhaps while it is being written."""
     until_s: float = inf
     """How long it waits."""
     length_bytes: int = 0
-    """What it takes while it waits, about."""
+    """About the memory that it takes while it waits."""
 
     def __post_init__(self) -> None:
         turn = self.turn
@@ -50,7 +50,7 @@ class Finished(Struct):
         self.length_bytes = OVERHEAD_BYTES + self.answer.length_bytes + sum(map(len, items))
 
     def is_of(self, project: Project, answer_id: str) -> bool:
-        """Whether its answer is this one, and is to be kept."""
+        """Whether its answer is this one, and has to be kept."""
         answer = self.answer
         return self.keeps and (answer.project, answer.answer_id) == (project, answer_id)
 
@@ -69,7 +69,7 @@ class Keeping:
         """Told of each answer that was kept."""
 
     async def keep(self, finished: Finished) -> None:
-        """Its caller has it in any case: what is not kept is written down."""
+        """Store it. The caller has the answer in any case: a failure is logged."""
         try:
             await self._write(finished)
         except Unavailable as error:
@@ -81,24 +81,24 @@ class Keeping:
                 await self._conversations.let_go(finished.request_id)
 
     def has(self, request_id: str) -> bool:
-        """Whether something of this request waits here: its turn goes on so long."""
+        """Whether something of this request waits here: until it is stored, its turn continues."""
         return request_id in self._waiting
 
     def drop(self, project: Project, answer_id: str) -> bool:
-        """Keep an answer no more that its project deletes; whether it waits here."""
+        """Drop an answer that its project deletes; whether it was waiting here."""
         its = [each for each in self._waiting.values() if each.is_of(project, answer_id)]
         for finished in its:
             finished.is_dropped = True
         return bool(its)
 
     async def tend(self) -> None:
-        """Try again what waits; it waits until that is over, whoever breaks it off."""
+        """Try again to store what waits; each try runs to its end, even if this is cancelled."""
         for finished in [*self._waiting.values()]:
             if not await self._has_ended(finished):
                 return
 
     async def conclude(self) -> None:
-        """The worker ends: each is tried, and what cannot be written now is not kept."""
+        """The worker ends: try each once more; what cannot be written now is lost."""
         for finished in self._waiting.values():
             finished.until_s = -inf
         try:
@@ -109,8 +109,8 @@ class Keeping:
                 self._say_lost(finished)
 
     async def _has_ended(self, finished: Finished) -> bool:
-        """Try one of those that wait; False where the database is away."""
-        # Behind the others from now on: it may be this one that cannot be written.
+        """Try one of those that wait; False if the database is away."""
+        # Behind the others from now on: this may be the one that cannot be written.
         self._waiting[finished.request_id] = self._waiting.pop(finished.request_id)
         try:
             await self._write(finished)
@@ -130,7 +130,7 @@ class Keeping:
         return True
 
     async def _write(self, finished: Finished) -> None:
-        """What was written by a try that failed is not written again.
+        """Write it; what a failed try has written is not written again.
 
         Raises:
             Unavailable
@@ -157,7 +157,7 @@ class Keeping:
             await self._store.forget(*place)
 
     async def _is_settled(self, finished: Finished) -> bool:
-        """Whether its answer was deleted meanwhile, or stands there."""
+        """Whether its answer was deleted meanwhile, or is already stored."""
         if finished.is_dropped or not finished.is_again:
             return finished.is_dropped
         answer = finished.answer

@@ -22,11 +22,11 @@ class _Held(Struct):
     turn: TakenTurn
     renewed_s: float
     last_s: float
-    """So long it is renewed at most."""
+    """Until when it is renewed at most."""
 
 
 class HeldTurns:
-    """Of one worker; `clock` is the database's, by which they end."""
+    """The turns of one worker; `clock` is the database's, by which they end."""
 
     def __init__(self, store: ConversationStore, clock: Clock) -> None:
         self._store = store
@@ -34,20 +34,20 @@ class HeldTurns:
         self._held: dict[str, _Held] = {}
 
     def note(self, turn: TakenTurn, last_s: float) -> int:
-        """Before it is taken: until when it then is, without being renewed; in microseconds.
+        """Note a turn before it is taken; until when it lasts if not renewed, in microseconds.
 
-        Who leaves in between lets go of what was perhaps taken.
+        A request that ends in between releases it, in case it was taken.
         """
         now_s = self._clock.monotonic_s()
         self._held[turn.request_id] = _Held(turn, renewed_s=now_s, last_s=now_s + last_s)
         return self._clock.utc_us() + TURN_LEASE_US
 
     def is_over(self, request_id: str) -> None:
-        """It has ended with what it added."""
+        """Forget a turn that ended with what it added."""
         self._held.pop(request_id, None)
 
     async def renew(self) -> None:
-        """Say of turns that they go on; raises NotReady.
+        """Renew turns; raises NotReady.
 
         One that began longer ago than a request can last was forgotten, and ends.
         """

@@ -33,11 +33,11 @@ class KeptAnswer(Struct, frozen=True):
     subject: str = ""
     """The end user as a keyed digest; empty where the request named none."""
     sources: tuple[str, ...] = ()
-    """Other answers of which it repeats something, beside `previous_id`."""
+    """Other answers that it repeats something of, besides `previous_id`."""
 
     @property
     def length_bytes(self) -> int:
-        """What it takes, about: it is kept encrypted, with as few bytes more for each."""
+        """About its stored size; encryption adds only a few bytes."""
         return len(self.input_items) + len(self.response)
 
     def __repr__(self) -> str:
@@ -59,7 +59,7 @@ class AnswerStore(Protocol):
         ...
 
     async def is_erased(self, answer: KeptAnswer) -> bool:
-        """Whether, since it was asked, its end user was erased, or something that it goes on from.
+        """Whether its end user, or something that it continues, was erased since it was asked.
 
         Raises:
             Unavailable
@@ -67,7 +67,7 @@ class AnswerStore(Protocol):
         ...
 
     async def find(self, project: Project, answer_id: str, now_us: int) -> KeptAnswer | None:
-        """None where this project has no such answer, or has it no more."""
+        """The answer; None if it does not exist in this project, or no longer."""
         ...
 
     async def holding(self, project: Project, items: Collection[str], now_us: int) -> Sequence[str]:
@@ -75,19 +75,19 @@ class AnswerStore(Protocol):
         ...
 
     async def forget(self, project: Project, answer_id: str) -> bool:
-        """Whether there was one."""
+        """Delete it; whether it existed."""
         ...
 
     async def note_deleted(self, project: Project, answer_id: str, now_us: int) -> None:
-        """Note that its project has deleted one that does not stand here yet, if there is room."""
+        """Note that its project has deleted an answer that is not stored yet, if there is room."""
         ...
 
     async def is_deleted(self, project: Project, answer_id: str) -> bool:
-        """Whether that was noted, a while ago at most."""
+        """Whether such a deletion was noted recently."""
         ...
 
     async def forget_expired(self, now_us: int) -> int:
-        """How many answers were forgotten; notes of deletions go as well."""
+        """Delete expired answers and notes of deletions; how many answers that were."""
         ...
 
     async def forget_beyond(self, project: Project, length_bytes_max: int) -> int:

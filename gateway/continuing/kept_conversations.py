@@ -23,24 +23,24 @@ TURN_US_MAX = DAY_US
 
 
 class Entry(Struct, frozen=True, omit_defaults=True):
-    """One item of a conversation, by its name there."""
+    """One item of a conversation, with its id there."""
 
     item_id: str
     item: msgspec.Raw
-    """As it was asked, or as its caller got it answered."""
+    """The item as it was asked, or as the caller received it in an answer."""
     is_answer: bool = False
     is_hidden: bool = False
-    """Deleted by its project, and kept by a legal hold alone."""
+    """Whether its project has deleted it, and only a legal hold keeps it."""
 
 
 class KeptConversation(Struct, frozen=True):
-    """A list of items that its project may read, change, and have answered."""
+    """A list of items that its project may read, change and continue."""
 
     conversation_id: str
     project: Project
     key_id: str
     data_class: str
-    """The most sensitive that any turn or item of it has been."""
+    """The most sensitive class that any of its turns or items has had."""
     created_us: int
     changed_us: int
     expires_us: int
@@ -49,20 +49,20 @@ class KeptConversation(Struct, frozen=True):
     """End users whom its turns named."""
     entries: tuple[Entry, ...] = ()
     revision: int = 1
-    """How often it was written; what is written goes on from exactly one."""
+    """How often it was written; each write is based on exactly one revision."""
     turn: str = ""
     """The request that is being answered with it; empty for none."""
     turn_until_us: int = 0
-    """When that is over, unless its worker says by then that it goes on."""
+    """When that turn is over, unless its worker renews it by then."""
 
     @property
     def shown(self) -> Sequence[Entry]:
-        """What its project sees of it, and models do."""
+        """The entries that its project and models see."""
         return [entry for entry in self.entries if not entry.is_hidden]
 
     @property
     def length_bytes(self) -> int:
-        """What its items take, about."""
+        """About the size of its items."""
         return sum(len(entry.item) + len(entry.item_id) for entry in self.entries)
 
     def is_taken(self, now_us: int) -> bool:
@@ -76,7 +76,7 @@ class KeptConversation(Struct, frozen=True):
         return structs.replace(self, entries=(*self.entries, *entries))
 
     def without(self, item_id: str) -> "KeptConversation":
-        """The item is hidden from now on; `unhidden` is what is left where nothing keeps it."""
+        """A copy with the item hidden; `unhidden` removes it where no hold keeps it."""
         entries = tuple(
             structs.replace(entry, is_hidden=True) if entry.item_id == item_id else entry
             for entry in self.entries
@@ -84,7 +84,7 @@ class KeptConversation(Struct, frozen=True):
         return structs.replace(self, entries=entries)
 
     def unhidden(self) -> "KeptConversation":
-        """Without what only a hold keeps."""
+        """A copy without the entries that only a hold keeps."""
         return structs.replace(self, entries=tuple(self.shown))
 
     def __repr__(self) -> str:
@@ -103,28 +103,28 @@ class ConversationStore(Protocol):
     """Conversations that are kept for their project, encrypted."""
 
     async def make(self, made: KeptConversation, count_max: int) -> bool:
-        """Whether there was room: a project has no more than so many. Raises Unavailable."""
+        """Add one, unless its project has `count_max`; whether it was added. Raises Unavailable."""
         ...
 
     async def find(
         self, project: Project, conversation_id: str, now_us: int
     ) -> KeptConversation | None:
-        """None where this project has no such conversation, or has it no more."""
+        """The conversation; None if it does not exist in this project, or no longer."""
         ...
 
     async def write(self, changed: KeptConversation, now_us: int) -> bool:
-        """Whether it was written: not where it is not as it was found, or not there any more.
+        """Whether it was written: not if it has changed since it was read, or no longer exists.
 
-        What is hidden is thrown away, unless a hold is in force.
+        Hidden items are deleted, unless a hold is in force.
         """
         ...
 
     async def take(self, taken: KeptConversation, now_us: int) -> bool:
-        """Take it for its turn; not where another turn has it, or it is not as it was found."""
+        """Take it for its turn; not if another turn has it, or it has changed since it was read."""
         ...
 
     async def renew(self, turns: Sequence[TakenTurn], until_us: int) -> None:
-        """Say that turns go on until then; those that others have by now stay as they are."""
+        """Renew turns until then; those that others have taken over stay as they are."""
         ...
 
     async def let_go(self, project: Project, conversation_id: str, turn: str) -> None:
@@ -132,7 +132,7 @@ class ConversationStore(Protocol):
         ...
 
     async def forget(self, project: Project, conversation_id: str) -> bool:
-        """Whether there was one; while a hold is in force it is hidden, and not destroyed."""
+        """Delete it; whether it existed. While a hold is in force, it is only hidden."""
         ...
 
 
@@ -189,7 +189,7 @@ class MemoryConversations:
 
 
 def new_names(taken: Collection[str], wanted: Sequence[str], fresh: Sequence[str]) -> list[str]:
-    """Each item's name: the one it came with, where that is a name and nobody has it, else a new.
+    """Each item's id: the one it came with, if that is valid and not taken, else a new one.
 
     `fresh` has a new one for each.
     """
