@@ -1,10 +1,12 @@
-"""Numbers of which one message holds the beginning and a later one of the same role the rest.
+"""Finds a number that is split over several messages of the same role.
 
-So may blocks of one message: what two tools gave back is two texts, and what is said beside them.
+It may also be split over blocks of one message: the results of two tools are two texts, and so is
+the text beside them.
 
-People send a number in pieces, and so does who hopes that nobody puts them together. Messages are
-not read as one text: only the digits that end the one and begin the other are held against the
-check digits of cards, Aadhaars and IBANs, and something must speak for them beside those.
+People send a number in pieces, and so do those who hope that nobody puts the pieces together.
+Messages are not read as one text. Only the digits at the end of one and at the beginning of the
+other are tested against the check digits of cards, Aadhaars and IBANs, and something else must
+support the finding as well.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""Reads texts that stand one behind the other both ways: as one text, and each by itself.
+"""Reads consecutive texts both ways: joined into one text, and each by itself.
 
-A value may be split over two of them, and the end of one may make another number of what begins
-the next. Whoever sees both as one text reads the first, whoever sees two reads the second.
+A value may be split over two of them, and joining may also turn the start of the next text into
+another number. A reader who sees both as one text reads the former, one who sees two the latter.
 """
 
 from bisect import bisect_left, bisect_right

@@ -1,8 +1,8 @@
-"""One walker over a decoded JSON request: every string, key and long number, wherever it stands.
+"""Walks a decoded JSON request and collects every string, key and long number in it.
 
-Nothing is trusted to be unimportant because of where it stands: tool definitions, tool arguments,
-metadata and unknown fields are walked like messages. Strings that hold JSON with escapes are
-decoded and walked too. What cannot be read as text (images, audio, files) is named, not guessed.
+No place is assumed to be harmless: tool definitions, tool arguments, metadata and unknown fields
+are walked like messages. Strings that hold JSON with escapes are decoded and walked too. Content
+that cannot be read as text (images, audio, files) is named, not guessed.
 """
 
 from collections.abc import Iterable, Sequence

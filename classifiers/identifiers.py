@@ -1,7 +1,7 @@
-"""Names that vendors and gateways give to calls and items: random, and no secret of anybody's.
+"""Recognises random names that vendors and gateways give to calls and items; they are no secrets.
 
 Every turn of a conversation with tools repeats them. They look like tokens with a prefix, so they
-are known by the field they stand in and by their form; anything else there is read.
+are recognised by their field and their form; anything else in such a field is read as usual.
 """
 
 import binascii

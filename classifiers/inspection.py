@@ -1,7 +1,7 @@
-"""Inspects a whole request: what it contains, by label and count, and which data class that makes.
+"""Inspects a whole request: what it contains, by label and count, and the resulting data class.
 
-`inspect` is total: any decoded JSON document has a result. Whatever could not be read makes the
-result incomplete, and an incomplete result has the most sensitive class. No value of the request
+`inspect` is total: any decoded JSON document has a result. If anything could not be read, the
+result is incomplete, and an incomplete result has the most sensitive class. No value of the request
 is kept: findings are labels and places.
 """
 

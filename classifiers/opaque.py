@@ -1,4 +1,4 @@
-"""What brings content that is no text: base64 of some length, and the kind that it claims to be."""
+"""Finds content that is not text: base64 of some length, and the kind that it claims to be."""
 
 _HEAD_LENGTH = 4096
 _LEAST_BINARY_LENGTH = 64

@@ -1,7 +1,7 @@
-"""A decoded request in the parts that are read one by one: its messages, its tools, and the rest.
+"""Splits a decoded request into parts that are read one by one: messages, tools, and the rest.
 
-A conversation repeats all but its newest part with every turn. Equal parts hold the same, so that
-who remembers what a part holds need not walk it again.
+A conversation repeats all but its newest part with every turn. Equal parts hold the same, so a
+caller who remembers what a part holds need not walk it again.
 """
 
 from collections.abc import Sequence

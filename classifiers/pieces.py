@@ -1,4 +1,4 @@
-"""One value as a list: a number in groups or digits, a text as the bytes that it is made of.
+"""Values sent as a list: a number as groups or digits, a text as its bytes.
 
 Programs and agents send both: `["4111", "1111", …]`, `{"type": "Buffer", "data": [52, 49, …]}`.
 """

@@ -1,8 +1,8 @@
-"""Reasoning that a vendor has sealed: a field of an assistant's turn that nobody else can read.
+"""Recognises reasoning sealed by a vendor: a field of an assistant's turn nobody else can read.
 
 Signatures and encrypted reasoning come back with every turn. They are noise to any reader, so there
-is nothing in them to find and nothing that was left unread. Only what really looks like noise is
-taken for sealed: text in any encoding, compressed or not, is read or counted as unread as ever.
+is nothing in them to find and nothing was left unread. Only what really looks like noise is taken
+for sealed: text in any encoding, compressed or not, is still read, or counted as unread.
 """
 
 import base64

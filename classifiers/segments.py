@@ -1,4 +1,4 @@
-"""What a walk finds in a document: its strings in order, and which of them belong together."""
+"""The strings of a document in their order, and which of them belong together."""
 
 from bisect import bisect_right
 from collections.abc import Iterator

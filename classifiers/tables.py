@@ -1,7 +1,7 @@
-"""Tables as lists of rows: what stands in a heading is said of every value below it.
+"""Tables as lists of rows: a heading applies to every value below it.
 
 Spreadsheets, data frames and databases are called by tools with `[["name", "password"], …]`, or
-with the headings beside the rows. Read cell by cell no value has its heading before it.
+with the headings beside the rows. Read cell by cell, no value would have its heading before it.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""What is judged as a whole: one message of a request, with the end of what was said before it."""
+"""The unit that is judged as a whole: one message, with the end of the text before it."""
 
 from typing import Final
 

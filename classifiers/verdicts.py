@@ -1,7 +1,7 @@
-"""The verdict on one unit of a request, usually one message: pure, so that it can be kept.
+"""Computes the verdict on one unit of a request, usually one message: pure, so it can be cached.
 
-A conversation repeats its history with every turn. Equal units have equal verdicts: whoever keeps
-them pays for a message once. Nothing of the text is in a verdict.
+A conversation repeats its history with every turn. Equal units have equal verdicts, so with a cache
+each message is paid for once. A verdict holds nothing of the text.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The decision: pure, total, and the same for live traffic, simulation and replay.
+"""Makes the decision: pure, total, and the same for live traffic, simulation and replay.
 
     facts ─▶ constraints (all that match) ─▶ permitted ─▶ usable ─▶ preference (first) ─▶ order
                      │                          │           │

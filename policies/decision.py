@@ -1,4 +1,4 @@
-"""What a decision says: the targets in order, what they must obey, and why the others fell."""
+"""The types of a decision: ordered targets, their obligations, and why others were excluded."""
 
 from typing import Literal, TypeAlias
 

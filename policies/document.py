@@ -1,11 +1,11 @@
-"""The nouns of a policy document, its canonical form and its digest.
+"""The types of a policy document, its canonical form and its digest.
 
     constraints   every one that matches applies: closes targets, adds obligations, denies
     preferences   the first that matches orders what the constraints left
     tests         example requests with the decision they must get
 
 The form is append-only: new keys have defaults, and a key at its default is left out of the
-canonical form, so that documents of today keep their digest.
+canonical form, so that today's documents keep their digest.
 """
 
 import hashlib

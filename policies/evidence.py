@@ -1,4 +1,4 @@
-"""The values a rule looked at, in words fit for a reason, a page and a log.
+"""Words for the values that a rule looked at, fit for a reason, a page and a log.
 
 Facts hold no message content, so neither does this; texts that a client chose are shortened.
 """

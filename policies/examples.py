@@ -1,4 +1,4 @@
-"""Example requests: facts from a few fields, the rest filled in, for tests and `explain`."""
+"""Example requests for tests and `explain`: facts made from a few fields, the rest filled in."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache

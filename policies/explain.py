@@ -1,4 +1,4 @@
-"""The whole story of a decision: every rule with its values, every target with its fate.
+"""Explains a decision in full: every rule with its values, every target with what became of it.
 
 `decide` stays cheap by stopping at the first reason against a target and at the first matching
 preference; this looks at everything, and its decision is decide's own.

@@ -2,9 +2,9 @@
 
     text ──▶ lexer ──▶ parser ──▶ tree ──▶ types checked, closures built ──▶ Expression
 
-Evaluation is total: types are settled here, so a compiled expression cannot raise. What is
-absent has a meaning: a missing label counts 0, and every comparison with an absent number is
-false (so its negation is true; ask has() first where that matters).
+Evaluation is total: types are settled here, so a compiled expression cannot raise. An absent value
+has a meaning: a missing label counts as 0, and every comparison with an absent number is false (so
+its negation is true; ask has() first where that matters).
 """
 
 from typing import Final

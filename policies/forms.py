@@ -1,7 +1,7 @@
-"""Rules as forms: their parts one by one, conditions as rows of fact, operator and value.
+"""Converts rules to forms and back; a condition becomes rows of fact, operator and value.
 
-A condition has rows where it is comparisons joined by `and`; any other is edited as text. What a
-form gives back is checked exactly like a document's own text.
+Only a condition that consists of comparisons joined by `and` has rows; any other is edited as text.
+What a form gives back is checked exactly like a document's own text.
 """
 
 from collections.abc import Sequence

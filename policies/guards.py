@@ -1,17 +1,17 @@
-"""Which rules hold for a request, found without asking each of them.
+"""Finds the rules that match a request without evaluating each of them.
 
-Most conditions compare a fact with a written value, or join such comparisons by `and`. For each
-fact such comparisons become one table: from the fact's value to the rules that it lets through. A
-request is looked up once per fact, whatever the number of rules; only what no table can say (`or`,
-functions, two facts compared) is evaluated, and only for rules that every table let through.
+Most conditions compare a fact with a written value, or join such comparisons by `and`. The
+comparisons of each fact become one table: from the fact's value to the rules that it lets through.
+A request needs one look-up per fact, whatever the number of rules. Only what no table can express
+(`or`, functions, two facts compared) is evaluated, and only for rules that every table let through.
 
-What the facts that take few values let through is remembered for all of them together.
+For facts with few possible values, the combined result is remembered.
 
     when ──▶ conjuncts ──▶ atoms (one fact, written values) ──▶ tables: value → bits of rules
                       └──▶ the rest, compiled as a condition of its own
 
-Bits are places of rules in their list. Tables and conditions say the same as the rules' own
-compiled conditions: a property test compares them.
+A bit is a rule's place in the list. Tables and conditions together give the same answer as the
+rules' own compiled conditions: a property test compares them.
 """
 
 from collections.abc import Callable, Mapping, Sequence

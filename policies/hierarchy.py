@@ -1,4 +1,4 @@
-"""Documents of an organisation, its workspaces and their projects as one: a child only narrows.
+"""Combines the documents of an organisation, its workspaces and projects; a child only narrows.
 
     organisation ⊇ workspace ⊇ project
 

@@ -1,4 +1,4 @@
-"""What a key's label is, and the one that approves a rule. Pure."""
+"""Labels of keys: what a valid label is, and the label that approves a rule. Pure."""
 
 import re
 from typing import Final

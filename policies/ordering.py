@@ -1,8 +1,8 @@
-"""In which order the targets that are left are tried: ranks, shares and the price of the request.
+"""Orders the targets that are left, by ranks, shares and the price of the request.
 
-What depends on the target alone is worked out once for a set of targets; only prices and shares
-are looked at per request. A share is drawn by a hash of who asks, never by chance: the same key
-gets the same answer on every worker and in every replay.
+Whatever depends on the target alone is worked out once for a set of targets; only prices and shares
+are computed per request. A share is drawn by a hash of who asks, never by chance: the same key gets
+the same answer on every worker and in every replay.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What is wrong with a document, an expression or an example, and exactly where.
+"""Problems of a document, an expression or an example, each with its exact position.
 
 Errors of this package:
 

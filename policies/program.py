@@ -1,4 +1,4 @@
-"""A checked document made ready for decisions: every rule compiled once, when it is loaded."""
+"""A checked document made ready for decisions: every rule is compiled once, on loading."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""One plain sentence for a decision."""
+"""Sums up a decision in one plain sentence."""
 
 from collections.abc import Sequence
 

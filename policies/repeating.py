@@ -1,8 +1,8 @@
-"""Which answers may be given again, and for how long: no longer than any level above would.
+"""Says whether an answer may be cached and for how long, as strictly as the strictest level.
 
-The preference that matched says it, or the defaults. A level that is put together of several has
-preferences of the nearest one first, so each level is also asked what it says by itself, and the
-strictest counts: no level opens by its order what another one had closed.
+The matching preference sets this, or the defaults. In a policy combined from several levels the
+nearest level's preferences come first, so each level is also asked by itself, and the strictest
+answer counts: the order of the levels cannot reopen what one of them closed.
 """
 
 from policies.decide import route_of

@@ -1,4 +1,4 @@
-"""Recorded requests under a document: what it decided, or what a draft would decide.
+"""Replays recorded requests under a document: the recorded version, or a draft.
 
 A recorded request is its facts, what was decided, and what it cost. Replaying a draft is a `for`
 loop over them; replaying the recorded version gives the recorded decisions back.

@@ -1,4 +1,4 @@
-"""Which targets a constraint speaks of, as data, as words and as a closure.
+"""Selectors of constraints: which targets they match, as data, in words and as a closure.
 
 Keys of one selector are joined by "and": a target is selected when it fits each of them. The
 entries of a list are alternatives, except `capabilities` and `assurances`: a target must have all.

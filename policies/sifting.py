@@ -1,8 +1,8 @@
-"""What a set of matching constraints leaves of a set of targets, remembered for the next request.
+"""Applies the matching constraints to a set of targets, and remembers the result.
 
-Requests of one kind meet the same rules and the same board again and again. What follows from the
-rules that matched and from the targets alone is worked out once; whether a request fits a window is
-looked at each time. Forgetting all of it changes no decision, only its price.
+Requests of one kind meet the same rules and the same targets again and again. Whatever follows from
+the matched rules and the targets alone is worked out once; whether a request fits a context window
+is checked each time. Forgetting it all changes no decision, only its cost.
 """
 
 from collections.abc import Iterator, Sequence

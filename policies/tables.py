@@ -1,7 +1,7 @@
 """Tables of one fact each: from its value to the bits of the rules that it lets through.
 
-A rule that asks for several values of a fact is let through where all that it asks holds, and one
-that does not ask for the fact always.
+A rule with several tests of a fact passes only if all of them hold. A rule that does not ask for
+the fact always passes.
 """
 
 from bisect import bisect_left, bisect_right

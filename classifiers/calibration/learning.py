@@ -1,7 +1,8 @@
-"""The learning loop: explore with known odds, log them, and check a new threshold before it lives.
+"""The learning loop: explore with known odds, log them, and check a new threshold before its use.
 
-What a policy would have done is estimated from what another one did (Dudík, Langford, Li: Doubly
-Robust Policy Evaluation and Learning, 2011): right if either the logged odds or the model is right.
+The effect of one policy is estimated from what another one did (Dudík, Langford, Li: Doubly Robust
+Policy Evaluation and Learning, 2011). The estimate is right if either the logged odds or the model
+is right.
 """
 
 import hashlib

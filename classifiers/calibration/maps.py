@@ -1,7 +1,8 @@
-"""Maps from a classifier's probability to a tenant's own: Platt scaling, shrunk to its parent's.
+"""Maps a classifier's probability to a tenant's own: Platt scaling, shrunk to the parent's map.
 
-Few labels change little, many decide: a route leans on its organisation, that one on everybody. The
-prior is a Gaussian around the parent's slope and offset, worth PRIOR_LABELS labels.
+Few labels change little, many decide: a route leans on its organisation, and the organisation on
+the map for everybody. The prior is a Gaussian around the parent's slope and offset, worth
+PRIOR_LABELS labels.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""The calibration table: per organisation and route a map and a guarantee, made from labels.
+"""The calibration table: a map and a guarantee per organisation and route, made from labels.
 
-Maps lean on each other (a route on its organisation, that one on everybody); guarantees never do:
-what is promised of a route was shown on that route's own traffic.
+Maps lean on each other (a route on its organisation, the organisation on everybody); guarantees
+never do: what is promised for a route was shown on that route's own traffic.
 """
 
 from collections.abc import Collection, Mapping, Sequence

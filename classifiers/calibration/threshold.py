@@ -1,10 +1,10 @@
-"""A threshold with a guarantee: of what is sent to the cheap tier at most alpha fails.
+"""A threshold with a guarantee: of the requests sent to the cheap tier, at most alpha fail.
 
 Thresholds are tested from strict to lax, each with an exact bound, until one cannot be shown to
 hold (fixed-sequence testing; for risk control: Angelopoulos et al., Learn then Test, 2021). The
-order does not depend on outcomes, so the whole search errs with the probability of one test. A test
-has delta / 2: the other half is for the chance in the traffic that is served afterwards. That
-nothing can be shown is an answer too: infeasible.
+order does not depend on outcomes, so the whole search has the error probability of one test. A test
+gets delta / 2: the other half covers chance in the traffic that is served afterwards. If nothing
+can be shown, the answer is "infeasible".
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,10 @@
-"""A model as abilities, one per domain: a new model needs 200 labels, and no training.
+"""Models a model as abilities, one per domain: a new one needs 200 labels and no training.
 
 P(success) = 1 / (1 + exp(-(slope * log-odds(weak_suffices) + offset + sum of share * ability)))
 
-over the domains of the prompt and their shares. Labels pull away from "like the weak model of the
-training pairs" (slope 1, all else 0) against a Gaussian prior: a domain without labels stays there.
+The sum goes over the domains of the prompt and their shares. The start is "like the weak model of
+the training pairs" (slope 1, all else 0) with a Gaussian prior; labels pull away from it, and a
+domain without labels stays there.
 """
 
 import hashlib

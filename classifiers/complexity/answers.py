@@ -1,7 +1,8 @@
-"""What can be seen in a cheap model's answer without knowing the right one.
+"""Judges a cheap model's answer without knowing the right one.
 
-Whether sums hold, what was given is used and what was computed leads somewhere; whether the answer
-hedges, refuses, stops short or misses its form. Bounded work; no word of either text is kept.
+It checks whether sums hold, given numbers are used and computed ones lead somewhere; and whether
+the answer hedges, refuses, stops short or misses its form. Bounded work; no word of either text is
+kept.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Checks sums in an answer: `3 x 4 = 12` is computed again; bounded, and no code is run."""
+"""Checks sums in an answer: `3 x 4 = 12` is computed again. Bounded; no code is run."""
 
 import re
 from math import isclose, isfinite

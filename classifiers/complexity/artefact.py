@@ -1,4 +1,4 @@
-"""The artefact: what training stores and service loads, checked against its digest.
+"""The artefact that training stores and the service loads, checked against its digest.
 
 One msgpack file of numbers and words, nothing executable, and beside it the sha256 of that file.
 """

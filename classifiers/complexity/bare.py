@@ -1,4 +1,4 @@
-"""A prompt without what must not count: blanks, greetings, thanks, and claims of how hard it is."""
+"""Strips from a prompt what must not count: blanks, greetings, thanks, claims of difficulty."""
 
 import re
 from typing import Final

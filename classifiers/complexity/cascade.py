@@ -1,8 +1,7 @@
-"""The cascade gate: given a cheap model's answer, how likely is it that it will not do?
+"""The cascade gate: the probability that a cheap model's answer is not good enough.
 
-It joins what the prompt says (the fast path), what the answer shows (sums, form, refusal)
-and, where other cheap models answered too, whether they agree. Log-odds add up; nothing here calls
-a model.
+It joins what the prompt says (the fast path), what the answer shows (sums, form, refusal) and, if
+other cheap models answered too, whether they agree. Log-odds add up; nothing here calls a model.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,7 @@
-"""What the complexity score looks at in a prompt: words, pairs of neighbours, measures of shape.
+"""The features of the complexity score: words, pairs of neighbours, measures of a prompt's shape.
 
 The text is bared and capped first (`bare.py`), so the cost is bounded whatever is sent. Everything
-runs at C speed over bytes, without a loop over words; the same code runs in training and service.
+runs at C speed over bytes, without a loop over words; training and service run the same code.
 """
 
 from itertools import pairwise

@@ -1,8 +1,8 @@
 """The complexity score: linear heads over words, mixed per domain with the shape of the prompt.
 
 `score` is the calibrated probability that the strong model of a pair answers better than the weak
-one. It ranks; it does not know the tenant's models. Equal text gives equal score everywhere: what
-terms weigh are whole numbers, whose sum is exact in any order.
+one. It ranks prompts; it does not know the tenant's models. Equal text gives an equal score
+everywhere: the weights of terms are integers, whose sum is exact in any order.
 """
 
 from array import array

@@ -1,4 +1,4 @@
-"""Text → hashed features: words, pairs of words, and pieces of four characters."""
+"""Turns a text into hashed features: words, pairs of words, and pieces of four characters."""
 
 import re
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """The injection score: a linear model over hashed features, read from a checked artefact.
 
-Its threshold was fixed on held-out folds of the training file. It is advice for logs, tags and
-tool permissions; a text below the threshold is not thereby safe.
+Its threshold was fixed on held-out folds of the training file. It is advice for logs, tags and tool
+permissions; a text below the threshold is not safe for that reason.
 """
 
 import hashlib

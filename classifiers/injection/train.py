@@ -1,9 +1,9 @@
 """Trains the injection artefact: `python -m classifiers.injection.train`.
 
 The threshold is fixed on held-out folds of the training file, so that few harmless texts are taken
-for orders, and hardly any of those that are full of words that orders use. To the file come texts
-of this project: harmless ones with such words, orders in many languages (`texts.txt`), and business
-texts of the tagger's generator. They count little each.
+for orders, and hardly any of those that are full of words that orders use. This project's own texts
+are added to the file, each with a small weight: harmless ones with such words, orders in many
+languages (`texts.txt`), and business texts from the tagger's generator.
 """
 
 import argparse

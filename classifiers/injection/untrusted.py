@@ -1,6 +1,6 @@
-"""What in a request nobody vouches for: results of tools, and documents that somebody else wrote.
+"""Finds the untrusted parts of a request: results of tools, and documents by third parties.
 
-Only these are scored: a user may well tell a model to ignore what was said before.
+Only these are scored: a user is free to tell a model to ignore what was said before.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
-"""Tables: what the heading of a column says of the values below it.
+"""Reads tables in text: the heading of a column applies to every value below it.
 
 A rule that needs a word in front of a value finds none in a table: the word stands once, lines
-above. Here each value of such a column is read as if its heading stood right before it. Tables are
+above. So each value of such a column is read as if its heading stood right before it. Tables are
 lines with bars, tabs, semicolons or commas, as spreadsheets, databases and models write them, and
 SQL that inserts rows.
 """

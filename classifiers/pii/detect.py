@@ -1,7 +1,7 @@
 """Finds identifiers, contacts and secrets in one text: view, gate, rules, overlaps.
 
-The gate reads the text once and names the rules that can match; only those run. Nothing here
-keeps, logs or shows the text: a finding is a label and a place.
+The gate reads the text once and names the rules that can match; only those run. Nothing here keeps,
+logs or shows the text: a finding is a label and a place.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""Texts in disguise: what a reader or a program would decode, as further views with offset maps.
+"""Decodes disguised text as a reader or a program would, into further views with offset maps.
 
-A view only ever adds findings. Each disguise has a trigger for the gate; where the trigger does
-not occur, nothing is decoded. All of them read the text once, and decode at most a bounded amount.
+A view only ever adds findings. Each disguise has a trigger for the gate; if the trigger does not
+occur, nothing is decoded. All of them read the text once, and decode at most a bounded amount.
 """
 
 import re

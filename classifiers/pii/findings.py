@@ -1,4 +1,4 @@
-"""What was found where, and which finding stays when several claim one place."""
+"""Findings with their places, and which one stays when several claim the same place."""
 
 from operator import attrgetter
 

@@ -1,7 +1,7 @@
-"""Tables in HTML: what the heading of a column, or the first cell of a row, says of a value.
+"""Reads HTML tables: a column's heading or a row's first cell applies to its values.
 
-As in `columns`, a value is read as if its heading stood right before it. Tags that nobody closed
-are read as browsers do, of merged cells none is counted twice.
+As in `columns`, a value is read as if its heading stood right before it. Unclosed tags are read as
+browsers do; of merged cells none is counted twice.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Pattern table of identifiers and contacts that have letters or punctuation of their own.
+"""Pattern table of identifiers and contacts that contain letters or punctuation.
 
 Numbers that are only digits and separators are judged in `numbers`, credentials in `secrets`.
 """

@@ -1,8 +1,8 @@
-"""How a text in disguise can be read: as it stands, and as it reads in plain ASCII.
+"""The two readings of a disguised text: as it stands, and in plain ASCII.
 
-Full-width letters, digits of another script and marks that nobody sees hide an encoding as they
-hide a number: whoever reads a percent sign and two full-width digits reads a character. What is
-read so keeps its place in the text.
+Full-width letters, digits of another script and invisible marks hide an encoding as they hide a
+number: whoever reads a percent sign and two full-width digits reads a character. Text read in this
+way keeps its place in the original.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,7 @@
-"""Both stages over one text: patterns first, then the tagger where words may name somebody.
+"""Runs both stages over one text: patterns first, then the tagger where words may name a person.
 
-What a check digit proves outranks what a context word suggests, and that outranks what was learned.
+A finding proved by a check digit outranks one suggested by a context word, and that outranks a
+learned one.
 """
 
 import re

@@ -1,1 +1,1 @@
-"""What can be said of a document before it takes effect: faults, dead rules, changes."""
+"""Checks of a policy document before it takes effect: errors, rules without effect, changes."""

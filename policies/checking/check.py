@@ -1,6 +1,6 @@
-"""Everything that can be said about a document before it is published.
+"""Checks a document before it is published and gives every error and warning.
 
-Errors keep a document from being used. Warnings point at what its author cannot have meant. The
+A document with errors cannot be used. Warnings point at what its author cannot have meant. The
 document's own test cases must pass as well.
 """
 

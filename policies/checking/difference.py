@@ -1,4 +1,4 @@
-"""What changed between two documents, in words."""
+"""Describes in words what changed between two documents."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, TypeAlias

@@ -1,7 +1,7 @@
-"""Kinds of targets: one for every way in which some selectors tell targets apart.
+"""Sorts targets into kinds: targets of one kind are matched by exactly the same selectors.
 
-Two targets of one kind are selected by the same of them. Attributes are taken to vary freely, each
-without regard to the others, so that every target there can be is of one of the kinds.
+Attributes are assumed to vary independently of each other, so that every possible target belongs to
+one of the kinds.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,9 @@
-"""Whether any request could meet some conditions and miss others: searched, within bounds.
+"""Searches, within bounds, for a request that could meet some conditions and miss others.
 
-What conditions ask is taken apart into facts with values that tell all comparisons apart, and tests
-that are only true or false. Facts are taken to vary freely, each without regard to the others; so
-"no request can" is certain, while "one could" may be wrong. A search that takes too long says that
-one could.
+Conditions are taken apart into facts and tests. A fact gets enough values to tell all comparisons
+with it apart; a test is only true or false. Facts are assumed to vary independently of each other,
+so "no request can" is certain, while "one could" may be wrong. A search that takes too long answers
+"one could".
 """
 
 from collections.abc import Callable, Iterator, Sequence

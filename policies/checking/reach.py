@@ -1,7 +1,7 @@
-"""Rules that can never match: what they ask contradicts itself, or earlier rules always win.
+"""Finds rules that can never match: they contradict themselves, or earlier rules always win.
 
-Cautious: a rule is named only where it follows from the written conditions. What is not named may
-still never be met by anybody's traffic.
+It is cautious: a rule is reported only if this follows from the written conditions. A rule that is
+not reported may still never match anybody's traffic.
 """
 
 from collections.abc import Iterator, Sequence

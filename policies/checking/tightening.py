@@ -1,11 +1,12 @@
-"""Whether a constraint that changed can only narrow: said where it can be shown, else not.
+"""Decides whether a changed constraint can only narrow a policy; "no" unless it can be shown.
 
-Shown is: whatever is asked, no target may answer that might not have answered before. That is what
-policy decides; whether money or room then suffices is not looked at. Where a model that is asked
-for by name and closed is substituted, closing one opens others to that request: closing more then
-narrows only where no such request is left to be substituted. Either none can ask for a target that
-the change closes (the rule is for requests that name none, or other rules refuse them or close the
-target anyway), or nothing is left open that could take the target's place.
+What is shown: for every request, no target may answer that could not have answered before. Only
+what policy decides counts, not whether the budget or the capacity then suffices. One case needs
+care. If a request names a model that is closed, another may be substituted, so closing a model can
+open others to that request. Closing more therefore narrows only if no such request can be
+substituted: either no request can name a target that the change closes (the rule is for requests
+that name none, or other rules refuse them or close the target anyway), or no target is left open
+that could take its place.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

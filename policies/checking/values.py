@@ -1,7 +1,7 @@
-"""Written values that a fact never has: a rule that compares with one waits for what never comes.
+"""Finds comparisons with a value that the fact never has, so that the rule waits in vain.
 
-It says nothing when it is used: a limit for `weekday == 7` leaves Sundays open. So each comparison
-is looked at by itself, whatever it is joined with.
+Such a rule fails silently: a limit for `weekday == 7` leaves Sundays open. So each comparison is
+checked by itself, however it is joined with others.
 """
 
 from collections.abc import Collection, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Text of an expression to tokens with their places."""
+"""Splits the text of an expression into tokens with their positions."""
 
 import re
 from collections.abc import Iterator

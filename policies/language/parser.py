@@ -1,4 +1,4 @@
-"""Tokens of an expression to its tree.
+"""Parses the tokens of an expression into a tree.
 
 or         = and { ("or" | "||") and }
 and        = not { ("and" | "&&") not }

@@ -1,4 +1,4 @@
-"""The tree of a parsed expression and its one canonical text."""
+"""The tree of a parsed expression, and its single canonical text."""
 
 import json
 import operator

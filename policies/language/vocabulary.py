@@ -1,7 +1,7 @@
-"""The facts an expression may name, each with its type and how it is read.
+"""The facts that an expression may name, each with its type and how it is read.
 
-A scale is an ordered set of names: `data_class >= "S3"` compares places, not letters. `targets`
-is no name of the language: targets are chosen with `allow_only` and `forbid`.
+A scale is an ordered set of names: `data_class >= "S3"` compares places, not letters. `targets` is
+not a name of the language: targets are chosen with `allow_only` and `forbid`.
 """
 
 from collections.abc import Callable, Collection, Mapping

@@ -1,1 +1,1 @@
-"""Documents as text: read with every problem and its place, written, and edited line by line."""
+"""Documents as text: read with every problem and its position, written, edited line by line."""

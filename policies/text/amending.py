@@ -1,10 +1,10 @@
-"""A document's text, changed to say what a changed body says, with its comments left in place.
+"""Edits a document's text to match a changed body, and leaves its comments in place.
 
     text, wanted body ──▶ statements, blocks ──▶ only what differs is written anew ──▶ text
 
 Whoever edits a rule in a form gets back the text that its author wrote: other rules, blank lines,
-spelling and comments are untouched. The result is loaded again and compared; where the text was
-written in a way that this cannot follow, the whole document is written anew, and that is said.
+spelling and comments are untouched. The result is loaded again and compared. If the text is written
+in a way that this cannot follow, the whole document is written anew, and the result says so.
 """
 
 import json

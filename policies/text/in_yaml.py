@@ -1,4 +1,4 @@
-"""Entries of a YAML document, written anew where they differ; all else stays as it was written."""
+"""Rewrites the entries of a YAML document that differ, and leaves the rest as it was written."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Text of a policy document to a `PolicyDocument`, or to everything that is wrong with it."""
+"""Loads the text of a policy document into a `PolicyDocument`, or reports all its problems."""
 
 import re
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Untrusted tables read key by key, with every problem collected instead of the first raised."""
+"""Reads untrusted tables key by key and collects every problem instead of raising the first."""
 
 import re
 from collections.abc import Iterator, Mapping

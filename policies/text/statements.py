@@ -1,4 +1,4 @@
-"""TOML text as blocks of statements, each with its own lines: what an edit may leave untouched.
+"""Splits TOML text into blocks of statements, so that an edit changes only some of its lines.
 
 The lines are found by asking the real parser: a statement is as many lines as it takes to parse.
 """

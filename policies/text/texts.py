@@ -1,7 +1,8 @@
-"""Text of a policy document to plain tables: TOML, JSON or YAML, with places for problems.
+"""Parses the text of a policy document (TOML, JSON or YAML) into plain tables with positions.
 
-The three forms say the same: tables, lists, strings, numbers and truth values. What one of them
-adds (dates, anchors, tags, merge keys) is refused, because the canonical form could not hold it.
+All three formats can express tables, lists, strings, numbers and truth values. Anything beyond that
+in one of them (dates, anchors, tags, merge keys) is refused, because the canonical form could not
+hold it.
 """
 
 import json

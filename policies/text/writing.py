@@ -1,4 +1,4 @@
-"""Documents as text: TOML that loads as exactly this body, written the way people write it."""
+"""Writes a document as TOML the way people write it; it loads as exactly the same body."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The model card beside an artefact: people write what was measured, training derives the rest."""
+"""The model card beside an artefact: people write what was measured, training adds the rest."""
 
 from pathlib import Path
 

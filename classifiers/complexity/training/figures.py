@@ -1,4 +1,4 @@
-"""What a model says of the probes, as the table of its card: `python -m …training.figures`."""
+"""Writes the model's results on the probes into its card: `python -m …training.figures`."""
 
 from collections.abc import Sequence
 from pathlib import Path

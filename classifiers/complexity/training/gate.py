@@ -1,4 +1,4 @@
-"""Fits the gate on answers that calculate: is the weak answer wrong, would the strong do better?"""
+"""Fits the gate on answers that calculate: is the weak one wrong, would the strong do better?"""
 
 from collections.abc import Mapping, Sequence
 

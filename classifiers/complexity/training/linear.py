@@ -1,4 +1,4 @@
-"""Ridge and logistic regression: small, deterministic, in numpy alone."""
+"""Ridge and logistic regression: small, deterministic, with numpy alone."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Requests with the tier that a person expects, in seven languages: measured, never trained on."""
+"""Requests with the tier that a person expects, in seven languages: never trained on."""
 
 from pathlib import Path
 from typing import Final

@@ -1,4 +1,4 @@
-"""Requests drawn from templates of this project: what the public sets have no example of."""
+"""Requests drawn from this project's templates, of kinds that the public sets lack."""
 
 import hashlib
 import random

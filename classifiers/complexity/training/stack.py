@@ -1,7 +1,7 @@
 """Two levels: linear heads over terms, then a stack that mixes domains, heads and shape.
 
-The stack learns from heads that did not see the row (cross-fitting), or it would trust them too
-far.
+The stack learns from heads that did not see the row (cross-fitting); otherwise it would trust them
+too much.
 """
 
 from collections.abc import Sequence

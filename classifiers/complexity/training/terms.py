@@ -1,4 +1,4 @@
-"""Prompts as matrices: which words and pairs are terms, and how much each counts."""
+"""Turns prompts into matrices: which words and pairs are terms, and how much each counts."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,1 +1,1 @@
-"""Credentials: keys, passwords, short codes, and look-alikes that are none."""
+"""Credentials: keys, passwords, short codes, and what only looks like them."""

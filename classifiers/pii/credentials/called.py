@@ -1,6 +1,6 @@
-"""What passwords and keys are called in scripts other than Latin; rules read ASCII.
+"""Words for passwords and keys in scripts other than Latin; the rules read ASCII.
 
-The word is read as if it stood there in English. In Latin script `passwords` lists the words.
+Such a word is read as if it stood there in English. For Latin script `passwords` lists the words.
 """
 
 # ruff: noqa: RUF001 - the words and marks of other scripts are what this is about.

@@ -1,8 +1,9 @@
-"""Pictures, fonts and other files in base64 within a text: no keys, though they look as random.
+"""Pictures, fonts and other files in base64 within a text: random-looking, but not keys.
 
-Pages, style sheets, notebooks and tools' results carry them. Only a file that is whole, as far as
-its form tells, is taken for one: what merely begins like one is judged as any other run, and so is
-one whose text would be too long to read. That text is read with all rules, and counts.
+Pages, style sheets, notebooks and results of tools carry them. Only a file that is complete, as far
+as its form tells, is taken for one. What merely begins like a file is judged as any other run of
+characters, and so is a file whose text would be too long to read. The text in a file is read with
+all rules, and counts.
 """
 
 import base64

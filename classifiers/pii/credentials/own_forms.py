@@ -1,4 +1,4 @@
-"""Forms that say what they are: UUIDs, digests, names of resources. Chance in them is nobody's.
+"""Self-describing forms such as UUIDs, digests and resource names, where matches are chance.
 
 Every turn of an agent repeats dozens of them. What a strong rule found in one stays: a UUID behind
 "api_key" is a key, and a card's number is a card's number wherever it stands.

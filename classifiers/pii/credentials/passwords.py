@@ -1,4 +1,4 @@
-"""Pattern table of passwords: in addresses, in configuration and in prose."""
+"""Pattern table of passwords in addresses, in configuration and in prose."""
 
 # ruff: noqa: PLR2004 - the numbers here are those of the heuristics, explained where they stand.
 

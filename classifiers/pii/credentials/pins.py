@@ -1,7 +1,7 @@
-"""Pattern table of short codes that let somebody in: PINs, codes of doors, of cards, for one use.
+"""Pattern table of short access codes: PINs, door codes, card codes, one-time codes.
 
-Four digits are anything. They are such a code behind the name of one, and not behind "error code",
-behind a pin of a connector, or where India writes a postal code of six digits after its name.
+Four digits alone can be anything. They are such a code after a word for one, but not after "error
+code", after a connector's pin, or where India writes a six-digit postal code after that word.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""What PINs, codes of doors and codes for one use are called in scripts other than Latin.
+"""Words for PINs, door codes and one-time codes in scripts other than Latin.
 
-The word is read as if it stood there in English, as in `called`; the rules are those of `pins`.
+Such a word is read as if it stood there in English, as in `called`; the rules are those of `pins`.
 """
 
 # ruff: noqa: RUF001 - the words and marks of other scripts are what this is about.

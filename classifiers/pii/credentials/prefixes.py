@@ -1,8 +1,8 @@
-"""Formats of credentials that begin with marks of their own: a head, and what follows it.
+"""Credentials with a prefix of their own: the prefix, and the format of what follows it.
 
 RE2 would unroll every bounded repetition here, which takes a quarter of a second; so RE2 looks for
-the heads alone, and where one stands Python's `re` reads on. Each reads a bounded number of
-characters, and none can go back over more than it has read.
+the prefixes alone, and where one stands Python's `re` reads on. Each pattern reads a bounded number
+of characters, and none can go back over more than it has read.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""Words of eight languages, and of machines, that name nobody: a learned name is held against them.
+"""Everyday words of eight languages, and of machines, that rule out a learned name.
 
-It learned most from English; what it has not seen it easily takes for a name. Only words that are
-no first names of the gazetteer are listed.
+The tagger learned most from English, and easily takes what it has not seen for a name. Only words
+that are not first names in the gazetteer are listed.
 """
 
 # ruff: noqa: RUF001 - Russian words are written in Russian letters.

@@ -1,6 +1,6 @@
-"""What one finding says about the rest of its text: a town's postal code, a name's other places.
+"""Extends a finding to the rest of its text: a town's postal code, a name's other places.
 
-Who is named once is meant each time. Time is linear in the text: few names are followed.
+Whoever is named once is meant each time. Time is linear in the text: few names are followed.
 """
 
 import re

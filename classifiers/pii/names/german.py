@@ -1,9 +1,8 @@
-"""German nouns, which have a capital as names have: which places in a sentence are a noun's.
+"""Tells German nouns, which are capitalised like names, from the names in a sentence.
 
-The tagger learned most from English, and takes a noun in mid-sentence for somebody. A word alone
-behind an article is a noun, and so is one with an ending that no name has; two words with
-capitals,
-and one behind "Frau" or a post, may be a name. Whoever writes "der Huber" is not heard.
+The tagger learned most from English, and takes a noun in mid-sentence for a person. A single word
+after an article is a noun, and so is one with an ending that no name has; two words with capitals,
+and one after "Frau" or a job title, may be a name. A name written as "der Huber" is missed.
 """
 
 import re

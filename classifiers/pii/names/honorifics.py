@@ -1,9 +1,8 @@
-"""Names in Japanese, Chinese, Korean and Arabic, where a title or a label stands at them.
+"""Finds names in Japanese, Chinese, Korean and Arabic by the title or label beside them.
 
-The tagger has learned nothing of these scripts. Without capitals and mostly without blanks, a
-name is
-only told by what is said of it, and by how names begin: with one of the surnames that most people
-have, in Arabic with a first name. Whoever has a rare one is not found.
+The tagger has learned nothing of these scripts. Without capitals and mostly without blanks, a name
+can only be recognised by the words around it and by how names begin: with one of the most common
+surnames or, in Arabic, with a first name. Rare names are not found.
 """
 
 # ruff: noqa: RUF001 - the words and marks of other scripts are what this is about.

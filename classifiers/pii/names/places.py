@@ -1,4 +1,4 @@
-"""Whether what the tagger took for an address may be one: no code, no amount, no time."""
+"""Checks whether a learned address can be one: not a code, an amount or a time."""
 
 import re
 from typing import Final

@@ -1,6 +1,7 @@
 """Labels that say nothing about a person by themselves: dates, ages, titles, nations, web pages.
 
-Nobody's text stays at home for them, so the gateway does not look; `gatewright inspect pii` does.
+They never keep a text in-house, so the gateway does not look for them; `gatewright inspect pii`
+does.
 """
 
 from collections.abc import Iterator

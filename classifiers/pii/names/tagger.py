@@ -1,7 +1,7 @@
 """Finds persons, addresses, usernames and free-form identifiers: a small network in numpy.
 
-The artefact is read once, checked against its digest, and then only read. Time is linear in the
-text: every word looks at most fifteen words far to each side.
+The artefact is loaded once, checked against its digest, and then only read. Time is linear in the
+text: every word looks at no more than fifteen words to each side.
 """
 
 import hashlib

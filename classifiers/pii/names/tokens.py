@@ -1,6 +1,6 @@
-"""Words for the tagger: where they stand, and the rows of the embedding table that describe them.
+"""Splits text into words for the tagger, with places and rows of the embedding table.
 
-A word is a run of letters with their marks, a run of digits, or one other character. Blanks are no
+A word is a run of letters with their marks, a run of digits, or one other character. Blanks are not
 words; a line break is one.
 """
 

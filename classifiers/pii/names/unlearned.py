@@ -1,7 +1,7 @@
-"""Scripts from which the tagger has learned nothing, and the words that speak for a guess there.
+"""Scripts the tagger has not learned, and the words that support a guess there.
 
 Arabic, Hebrew, Thai, Chinese, Japanese and Korean, and others of Asia. Without capitals and often
-without blanks, any row of letters looks like a name to it.
+without blanks, any run of letters looks like a name to it.
 """
 
 import re

@@ -1,10 +1,10 @@
-"""What has to speak for a learned finding before it is believed: a word near it, or its own form.
+"""The evidence that a learned finding needs to be believed: a word near it, or its own form.
 
-The tagger has learned from code and logs, and is believed in most of what it says of them. Some
-labels it still takes from what has no name: passwords and usernames look like any word there,
-licences are mostly those of software, addresses like stretches of code, and a row of digits like
-anybody's number. Text in other scripts, where most of these words are not known, is believed; but
-what a password is called there is known.
+The tagger has learned from code and logs, and is believed in most of what it says about them. Some
+labels it still gives by mistake: passwords and usernames look like any word there, licences are
+mostly those of software, addresses look like stretches of code, and a row of digits like anybody's
+number. Text in other scripts, where most of these words are not known, is believed; but the words
+for a password are known there.
 """
 
 import re

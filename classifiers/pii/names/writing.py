@@ -1,7 +1,8 @@
-"""How the sentence around a place is written: with capitals, and in English or another language.
+"""How the sentence around a place is written: with or without capitals, in English or not.
 
-Who writes capitals where sentences begin writes them in names, too. In English the tagger has seen
-so many posts in small letters that it is believed there; in other languages it takes any word.
+Whoever writes capitals at the start of sentences writes them in names, too. In English the tagger
+has seen so many posts in small letters that it is believed there; in other languages it takes any
+word.
 """
 
 import re

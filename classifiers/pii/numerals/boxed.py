@@ -1,7 +1,7 @@
-"""Groups of a number in boxes of their own: cells and items between tags, and numbered lines.
+"""Numbers with each group in a box of its own: cells and items between tags, numbered lines.
 
-What stands between two groups is longer there than any mark, and says nothing itself. Put together
-is what would be one number, or account, with a bar between its groups.
+The text between two groups is longer there than any separator, and means nothing itself. Groups are
+joined, with a bar between them, if they would form one number or account.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""Numbers of three groups with marks, tags or ends of lines between them: an SSN, an NHS number.
+"""Numbers of three groups (an SSN, an NHS number) split by marks, tags or line ends.
 
-No check digit proves an SSN, so what stands between its groups has to be a dash with marks around
-it, or a word has to say what it is: three numbers in a row of a table are three numbers.
+No check digit proves an SSN, so its groups have to be separated by a dash with marks around it, or
+a word has to say what it is: three numbers in a row of a table are three numbers.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""Signs for numbers that stand at a number and are none of its digits: of a list, a note, a count.
+"""Number signs next to a number that are not its digits: of a list, a note or a count.
 
 `①4111…` and `4111…²` are written without a blank. The ASCII view reads such signs as digits, since
-a number can be written in them; here they are the ends of what stands beside them.
+a number can be written in them; here they end the number beside them.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Judges runs of digits: which identifier, if any, each group of a run can be.
 
 A run is found once ("+49 40 4084502", "7 0 7 3 8 0 9 7 7"); then every window of its groups is
-held against the rules for its length. The nearest context word decides between rules that fit.
+tested against the rules for its length. The nearest context word decides between rules that fit.
 """
 
 # ruff: noqa: PLR2004 - the numbers here are those of the identifiers themselves.

@@ -1,7 +1,8 @@
-"""Rows of numbers: which of their stretches make an identifier by chance, as one in ten does.
+"""Rows of numbers, in which one stretch in ten forms an identifier by chance.
 
-Figures in a table, counters, fractions and numbers of articles stand beside each other. What goes
-on as it began is a row, and within one a card is believed in groups as they are on cards.
+Figures in a table, counters, fractions and numbers of articles stand beside each other. Numbers
+that go on as they began are a row; within one, a card is believed only in the groups that cards
+have.
 """
 
 # ruff: noqa: PLR2004 - the numbers here are those of the identifiers themselves.

@@ -1,7 +1,7 @@
-"""Numbers whose digits stand apart: in lines, lists, quotes, tags, or between marks of any kind.
+"""Numbers whose digits are spread over lines, lists, quotes or tags, or split by any marks.
 
-Only what a check digit proves is put together, and only from groups as people and programs make
-them: a card is not looked for in every row of small numbers.
+Digits are put together only if a check digit proves the result, and only from groups as people and
+programs make them: a card is not looked for in every row of small numbers.
 """
 
 import re

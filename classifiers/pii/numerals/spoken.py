@@ -1,4 +1,4 @@
-"""Numbers that are said instead of written, in English, Hindi, German, French and Spanish."""
+"""Numbers in words, as they are said, in English, Hindi, German, French and Spanish."""
 
 import re
 from collections.abc import Iterator

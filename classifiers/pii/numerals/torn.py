@@ -1,7 +1,8 @@
-"""Digits that stand in several places and are one number: what proves it, and what speaks for it.
+"""One number split over several places: what proves it, and what else must support it.
 
-A check digit alone is one chance in ten. So the groups must be those of a card or an Aadhaar, or
-each place must hold one group, and a word, a name or a place that holds nothing else must say so.
+A check digit alone is right by chance one time in ten. So the groups must be those of a card or an
+Aadhaar, or each place must hold one group, and a word, a name or a place that holds nothing else
+must say so.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""Check digits and shapes of identifiers: each function answers for one bare string.
+"""Check digits and shapes of identifiers: each function judges one bare string.
 
-All of them expect separators removed, take any string, never raise, and cost time linear in it.
+All of them expect separators removed, take any string, never raise, and take time linear in it.
 """
 
 # ruff: noqa: PLR2004 - the numbers here are those of the published standards.

@@ -1,4 +1,4 @@
-"""Fills templates: every slot becomes text, and a labelled span when the slot has a label."""
+"""Fills templates: every slot becomes text, and a labelled span if the slot has a label."""
 
 import random
 import re

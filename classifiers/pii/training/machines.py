@@ -1,4 +1,4 @@
-"""What texts of machines are made of: identifiers, paths, stamps, sentences of manuals; nobody's."""
+"""Parts of machine texts that name nobody: identifiers, paths, timestamps, manual sentences."""
 
 import random
 import re

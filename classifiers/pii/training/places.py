@@ -1,4 +1,4 @@
-"""Postal addresses as sixteen countries write them, whole and in part."""
+"""Postal addresses as sixteen countries write them, complete and in part."""
 
 import random
 from collections.abc import Callable

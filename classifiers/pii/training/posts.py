@@ -1,4 +1,4 @@
-"""What short posts are made of: words in any case, names of the famous, handles, tags and links."""
+"""Parts of short posts: words in any case, names of the famous, handles, tags and links."""
 
 import random
 from collections.abc import Callable

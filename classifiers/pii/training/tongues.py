@@ -1,4 +1,4 @@
-"""What texts in Hindi and eight languages of Europe have: words, places, bodies and names."""
+"""Parts of texts in Hindi and eight European languages: words, places, bodies and names."""
 
 import random
 from collections.abc import Callable

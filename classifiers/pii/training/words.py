@@ -1,4 +1,4 @@
-"""The word lists of the generator, and the public-domain name lists that may join them."""
+"""The word lists of the generator, and the public-domain name lists that may be added."""
 
 import random
 from collections.abc import Mapping, Sequence

@@ -1,1 +1,1 @@
-"""A text as a program would decode or a reader would read it, and the way back to the original."""
+"""Views of a text as a program decodes or a reader reads it, mapped back to the original."""

@@ -1,7 +1,7 @@
-"""Encodings of bytes in other bases than 16 and 64: base32, base85, Ascii85, uuencode, and bits.
+"""Decodes bytes in bases other than 16 and 64: base32, base85, Ascii85, uuencode, and bits.
 
-Of text the first character of each group has not all values. A run in which it has another, or
-whose beginning is no text, is let go before the rest is decoded.
+If the bytes are text, the first character of each group cannot have every value. A run in which it
+has another one, or whose beginning is not text, is dropped before the rest is decoded.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""A text with parts of it decoded, and the way back from every place to the original."""
+"""A text with parts of it decoded, and the map from every place back to the original."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator

@@ -1,6 +1,7 @@
-"""Encodings that a program undoes: entities, percents, escapes, base64, bytes as numbers, mail.
+"""Decodes what a program would: entities, percents, escapes, base64, bytes as numbers, mail.
 
-Each gives the changes that decode a text. All of them read it once, and decode a bounded amount.
+Each function gives the changes that decode a text. All of them read it once, and decode a bounded
+amount.
 """
 
 import base64

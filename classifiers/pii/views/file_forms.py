@@ -1,8 +1,8 @@
-"""Pictures, fonts, modules and documents: whether bytes are one from the first byte to the last.
+"""Checks whether bytes are a picture, font, module or document from the first byte to the last.
 
-A beginning is easily written in front of anything, so it proves nothing: lengths, checksums and
-parts have to be those of such a file, up to its end. What is in its pixels, outlines or code is
-not read; every other part may hold text, and `media` reads it.
+A file's beginning is easily written in front of anything, so it proves nothing: lengths, checksums
+and parts have to be those of such a file, up to its end. Its pixels, outlines or code are not read;
+every other part may hold text, and `media` reads it.
 """
 
 # ruff: noqa: PLR2004 - the numbers here are those of the published formats.

@@ -1,4 +1,4 @@
-"""ROT13, where the text says so: by its name, or by what it makes of the word for a password."""
+"""Decodes ROT13 if the text names it, or has a word for a password written in it."""
 
 import codecs
 import re
