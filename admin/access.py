@@ -1,7 +1,8 @@
-"""Who gets through: every handler declares what it needs, and one guard looks at every request.
+"""Access control: every handler declares what it needs, and one guard checks every request.
 
-A handler is public, for anybody who is signed in, or needs a permission: in the organisation that
-its path names, in some organisation, or everywhere. One that declares nothing stops the start.
+A handler is public, open to anybody who is signed in, or needs a permission: in the organisation
+that its path names, in some organisation, or everywhere. If a handler declares nothing, the
+listener does not start.
 """
 
 import hashlib

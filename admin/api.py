@@ -1,4 +1,4 @@
-"""The JSON API of the control plane: what is behind the screens, organisation by organisation."""
+"""The JSON API of the control plane: the data behind the screens, per organisation."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""The admin listener's application: wires rooms, sign-in and the JSON API over one guard.
+"""The admin listener's application: puts rooms, sign-in and the JSON API behind one guard.
 
 Every handler says who may use it (`admin.access`), or the application refuses to start.
 """

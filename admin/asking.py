@@ -1,4 +1,4 @@
-"""A request to this listener, of a browser or of a program, as litestar hands it to a route."""
+"""The type of a request to this listener, from a browser or a program, as litestar passes it."""
 
 from typing import Any, TypeAlias
 

@@ -1,4 +1,4 @@
-"""Bodies of the JSON API: typed, and without any field that is not asked for."""
+"""Bodies of the JSON API: typed, with unknown fields refused."""
 
 from typing import TypeVar
 

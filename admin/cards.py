@@ -1,11 +1,12 @@
-"""Tables whose rows are cards on a phone: every cell carries the word that stands over its column.
+"""Turns table rows into cards on a phone: every cell carries the heading of its column.
 
-A table of eight columns has no room beside a thumb, and what it says last is pushed out of sight.
-There each row is a card (`table.cards`), and a card has no head over it. So the words of the head
-are written to the cells here, from the head itself, and can say nothing else. A table that is laid
-out as something else is none any more to a screen reader, unless its parts say what they are.
+A table of eight columns does not fit on a phone, and its last columns are pushed out of sight.
+There each row is a card (`table.cards`), and a card has no heading above it. So the words of the
+heading are copied to the cells here, from the heading itself, and can say nothing else. A table
+that is laid out as something else is no longer a table to a screen reader, unless its parts say
+what they are.
 
-It reads what a template of ours made, in which every value is escaped.
+It reads the output of our own templates, in which every value is escaped.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""A record as evidence: where it lies, what it hashes to, what signed it, and the proof of that."""
+"""A record as evidence: its place, its hash, what signed it, and the proof of that."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Reads forms that people filled in: every field is text until it is checked, and named when wrong.
+"""Reads submitted forms: every field is text until it is checked, and named if it is wrong.
 
 What was typed is kept as typed, so that a page can show it again beside what to change.
 """

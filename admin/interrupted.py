@@ -1,8 +1,8 @@
-"""A change that had to wait for a proof of who makes it: its form goes along and is sent again.
+"""Keeps a form while its sender proves who they are, then offers to send it again.
 
-A session that ended, or a deed that wants a fresh proof, must not cost what somebody wrote. The
-form comes back in the page that asks for the proof, and after it in one that asks whether to go on.
-A file of text goes along as text; one that cannot is named, to be chosen again where it was chosen.
+A session that ended, or a deed that wants a fresh proof, must not cost people what they wrote. The
+form is carried in the page that asks for the proof, and then in one that asks whether to go on. A
+text file is carried along as text; any other file is named, to be chosen again on its own page.
 """
 
 import re

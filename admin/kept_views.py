@@ -1,4 +1,4 @@
-"""What people keep of a list: a filter with a name, kept or dropped from where the list is read."""
+"""Saved views of a list: a filter with a name, kept or dropped from the list's own page."""
 
 from typing import Annotated, Any, Final
 

@@ -1,6 +1,6 @@
-"""Lists of the JSON API that grow for ever: whole as they always were, or a part from a place on.
+"""Ever-growing lists of the JSON API: complete by default, or a part from a place on.
 
-A list is a bare array, which has no room for a count: that, and the way on, stand in headers.
+A list is a bare array, which has no room for a count; the count and the way on are in headers.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

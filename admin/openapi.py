@@ -1,7 +1,8 @@
 """The JSON API in OpenAPI 3.1: every route under `/api/`, made from the handlers themselves.
 
-Litestar would serve such a document at an address of its own that says nothing of who may read it;
-so it only describes here, in an application that is never served, and one route of ours shows it.
+Litestar would serve such a document at an address of its own, without saying who may read it. So
+litestar only describes the routes here, in an application that is never served, and one route of
+ours shows the result.
 """
 
 import asyncio

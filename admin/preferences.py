@@ -1,7 +1,7 @@
-"""How somebody reads numbers, money and times: their locale, time zone, currency and theme.
+"""A reader's preferences for numbers, money and times: locale, time zone, currency and theme.
 
-Kept in a cookie of their browser, because it is of no meaning to anybody else. What is stored
-stays in micro-dollars and microseconds UTC; this is only how it is shown, with the rate's date.
+Kept in a cookie of their browser, because nobody else needs it. Stored values stay in micro-dollars
+and microseconds UTC; this is only how they are shown, with the rate's date.
 """
 
 import re

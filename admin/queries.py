@@ -1,7 +1,7 @@
-"""Query parameters: what reads one from an address is also what describes it in OpenAPI.
+"""Query parameters: the object that reads one from an address also describes it in OpenAPI.
 
-There is no second list that could drift: the document finds these objects in the code of handlers,
-and in the functions that they call.
+There is no second list that could drift: the OpenAPI document finds these objects in the code of
+handlers, and in the functions that they call.
 """
 
 import dis

@@ -1,7 +1,7 @@
-"""The eight rooms of the control plane and the screens in each: what the rail lists.
+"""The eight rooms of the control plane and the screens in each, as the rail lists them.
 
-Pure. A screen of one organisation has `{organisation}` in its path; who lacks its permission there
-is not shown the way.
+Pure. A screen of one organisation has `{organisation}` in its path; whoever lacks its permission
+there is not shown the way.
 """
 
 from typing import Final

@@ -1,7 +1,8 @@
-"""Refused sign-ins on record: each of a few, and of a flood how many it was.
+"""Records refused sign-ins: each one while they are few, a count when there is a flood.
 
-Anybody may be refused as often as they like, and a record is for years. So of each name that is
-known here, and of all that are not, some are written down, and the rest is counted in the next one.
+Anybody may be refused as often as they like, and a record is kept for years. So for each name that
+is known here, and for all unknown ones together, some refusals are written down, and the next
+record counts the rest.
 """
 
 import asyncio

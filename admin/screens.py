@@ -1,4 +1,4 @@
-"""Renders pages: values are escaped, a missing one is an error, no problem says what is ours."""
+"""Renders pages: values are escaped, missing values are errors, problems reveal no internals."""
 
 import secrets
 from functools import cache

@@ -1,4 +1,4 @@
-"""What the rooms of the control plane stand on: settings, clock, stores, deeds and the shell.
+"""The services that the control plane's rooms share: settings, clock, stores, deeds, the shell.
 
 Made once at the start and handed to every room; a room takes what it needs and opens nothing.
 """

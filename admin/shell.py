@@ -1,6 +1,6 @@
-"""What stands around every page of somebody who is signed in: rail, organisation, ways of reading.
+"""The frame of every page of a signed-in person: rail, organisation, reading preferences.
 
-A page is rendered whole, or, for a script that asks for one, a block of it alone: both come from
+A page is rendered complete or, for a script that asks for it, as one block alone: both come from
 one template, so that what works without scripts is what works with them.
 """
 

@@ -1,4 +1,4 @@
-"""What people paste to send their first request: where the data plane is, in curl and in an SDK."""
+"""Snippets to paste for a first request: the data plane's address, in curl and in an SDK."""
 
 from typing import Final
 

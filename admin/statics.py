@@ -1,6 +1,6 @@
-"""The files that pages link to: our styles, and the scripts that the build made, read once.
+"""Static files that pages link to: our styles and the built scripts, read once.
 
-A file's address carries the digest of its bytes, so a browser may keep it for good.
+A file's address carries the digest of its bytes, so a browser may keep it for ever.
 """
 
 import gzip

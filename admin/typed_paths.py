@@ -1,4 +1,4 @@
-"""Addresses typed without an organisation: `/costs` leads to the one there is, or to a choice."""
+"""Addresses typed without an organisation: `/costs` leads to the only one, or to a choice."""
 
 from typing import Any, Final
 from urllib.parse import quote

@@ -1,9 +1,9 @@
-"""Undo: for two minutes after a deed the way back is offered, once, to the sitting that did it.
+"""Undo: for two minutes after a deed its reversal is offered, once, to the sitting that did it.
 
-The way back is nothing new: a form for the ordinary inverse deed, with its own permission, its own
-record, and its own look at whether somebody changed things meanwhile. An offer only names that form
-and fills it in. It travels in a cookie that the sitting signs, so it needs no place to be kept, and
-any other deed ends it. What cannot be undone, or takes two people, offers none.
+The reversal is nothing new: a form for the ordinary inverse deed, with its own permission, its own
+record, and its own check whether somebody changed things meanwhile. An offer only names that form
+and fills it in. It travels in a cookie that the sitting signs, so it needs no storage, and any
+other deed ends it. Deeds that cannot be undone, or take two people, come with no offer.
 """
 
 import hashlib

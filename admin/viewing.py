@@ -1,4 +1,4 @@
-"""How a reader wants numbers, times and colours: one page, kept in a cookie of their browser."""
+"""The page of reading preferences (numbers, times, colours), kept in a cookie of the browser."""
 
 from typing import Annotated, Any, Final
 from zoneinfo import available_timezones

@@ -1,4 +1,4 @@
-"""Times as people read them off their clocks; one that clocks show twice says which it is."""
+"""Times as people read them off clocks; for a time that occurs twice, which one is meant."""
 
 from datetime import UTC, datetime
 from typing import Final

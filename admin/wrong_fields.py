@@ -1,4 +1,4 @@
-"""Which field of a JSON body is wrong, and why: in words of ours, and never with a value. Pure."""
+"""Says which field of a JSON body is wrong, and why: in our words, never with a value. Pure."""
 
 import re
 from collections.abc import Iterator

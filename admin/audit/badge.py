@@ -1,4 +1,4 @@
-"""What the bar of every page says of a log: when it was signed last, or what is wrong with it."""
+"""The badge about the log in every page's bar: when it was last signed, or what is wrong."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -1,7 +1,7 @@
-"""What a deed changed, field by field, in words. Pure.
+"""Describes in words, field by field, what a deed changed. Pure.
 
-Deeds say what was there and what is ordered as plain values of any shape: an object, several of
-them, pairs such as roles with their organisations, or text that was cut to fit into its record.
+Deeds hold the old and the new state as plain values of any shape: an object, several of them, pairs
+such as roles with their organisations, or text that was cut to fit into its record.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""The full check of an organisation's log, in a thread of its own: one at a time, with progress.
+"""The full check of an organisation's log, in its own thread: one at a time, with progress.
 
-The thread has a loop and a connection of its own, so that pages are served meanwhile. It reads all
+The thread has its own event loop and connection, so that pages are served meanwhile. It reads all
 records, derives every hash again, and compares with the tree and with what was signed.
 """
 

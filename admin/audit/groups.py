@@ -1,4 +1,4 @@
-"""Records of the audit explorer gathered: by who, what it was done to, sitting, or in lanes. Pure.
+"""Groups records of the audit explorer by who acted, on what, by sitting, or in lanes. Pure.
 
 A sitting is a run of records of one person, or of one key, without a pause of half an hour: records
 know neither the session of a browser nor the conversation that a request belongs to.

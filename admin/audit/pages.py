@@ -1,4 +1,4 @@
-"""The audit explorer: an organisation's records and deeds about it; one record, and a file."""
+"""The audit explorer's pages: an organisation's records and deeds, one record, and a file."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""Gathers what the audit explorer shows: rows of all logs, what deeds changed, what is signed."""
+"""Gathers the audit explorer's data: rows of all logs, what deeds changed, what is signed."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""One record of the audit log: its page, and its proof for whoever verifies it."""
+"""The page of one audit record, and its proof for whoever verifies it."""
 
 from typing import Any, Final
 

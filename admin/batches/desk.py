@@ -1,4 +1,4 @@
-"""Gathers what the pages of batches show, and cancels or deletes for whoever is signed in."""
+"""Gathers data for the batch pages, and cancels or deletes on behalf of the signed-in person."""
 
 from collections.abc import Sequence
 from typing import Final, TypeVar

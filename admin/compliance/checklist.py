@@ -1,4 +1,4 @@
-"""Reads how each duty of an organisation stands now, from this installation; nothing is assumed.
+"""Finds out how each duty of an organisation stands, from this installation; nothing is assumed.
 
 Everything is read once, then judged in one place (`judging`), so that no two lines disagree.
 """

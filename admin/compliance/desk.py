@@ -1,6 +1,7 @@
-"""Where evidence packs are made: one at a time, in the background of the admin process.
+"""Makes evidence packs, one at a time, in the background of the admin process.
 
-A pack outlives its maker's page; what was being written when the process ended says so.
+A pack does not depend on the page that started it. One that was being written when the process
+ended says so.
 """
 
 import asyncio

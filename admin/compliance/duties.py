@@ -1,8 +1,8 @@
-"""What the rules ask of whoever runs a gateway, and what of ours shows how it stands. Data only.
+"""The legal duties of whoever runs a gateway, and which check of ours shows each. Data only.
 
 Articles are named as secondary sources name them, read on 22 November 2026: an engineer's list, not
-counsel's word. `to_be_confirmed` says what of a line somebody must ask counsel. A duty whose check
-is `organisational` nobody can prove here, and the page says so.
+counsel's word. `to_be_confirmed` says what in a line somebody must ask counsel. A duty whose check
+is `organisational` cannot be proved here by anybody, and the page says so.
 """
 
 from typing import Final

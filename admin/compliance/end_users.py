@@ -1,4 +1,4 @@
-"""From an end user's name to the list of what they asked, by the digest that records hold."""
+"""Leads from an end user's name to the list of their requests, by the digest in records."""
 
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode

@@ -1,4 +1,4 @@
-"""Erasures as JSON: a search by digest, cases, and what one person asks for and another decides."""
+"""Erasures as JSON: a search by digest, cases, one person's request and another's decision."""
 
 from collections.abc import Sequence
 from typing import Any, Final

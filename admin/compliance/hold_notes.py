@@ -1,6 +1,7 @@
-"""What a hold's row does not say of itself: who declined its release and why, what was gone before.
+"""Notes on a hold beyond its row: who declined its release and why, and what was erased before.
 
-The first stands in the log of deeds alone; among so many of its newest it is looked for.
+Declined releases are recorded in the log of deeds alone, so a limited number of its newest entries
+is searched.
 """
 
 from collections.abc import Sequence

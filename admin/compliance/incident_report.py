@@ -1,6 +1,6 @@
-"""The report of an incident as text: a template filled from evidence, blanks where none is. Pure.
+"""The report of an incident as text: a template filled from evidence, blanks elsewhere. Pure.
 
-It says numbers, names of keys and targets, and times; nothing that anybody wrote to a model.
+It holds numbers, names of keys and targets, and times; nothing that anybody wrote to a model.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Incidents as they stand, whom they concern as the log counts it, and the deeds that lead them."""
+"""Incidents as they stand, whom the log shows to be concerned, and the deeds that handle them."""
 
 from collections.abc import Collection, Sequence
 from typing import Final

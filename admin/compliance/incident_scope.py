@@ -1,4 +1,4 @@
-"""Whom an incident concerns, changed while it is open: counted first, then set, on record."""
+"""Changes whom an open incident concerns: counted first, then set, on record."""
 
 from datetime import UTC, datetime
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Incidents in the browser and as JSON: clocks, whom they concern, what was done, and a report."""
+"""Incidents in the browser and as JSON: clocks, who is concerned, actions taken, and a report."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager

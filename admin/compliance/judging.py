@@ -1,4 +1,4 @@
-"""How a check stands, said from facts: a state, and the numbers that it follows from. Pure."""
+"""Judges a check from facts: a state, and the numbers that it follows from. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal

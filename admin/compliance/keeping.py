@@ -1,4 +1,4 @@
-"""The home of the compliance room, legal holds, and what retention would destroy next."""
+"""The compliance room's home page, legal holds, and what retention would destroy next."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial

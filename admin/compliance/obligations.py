@@ -1,4 +1,4 @@
-"""The checklist of obligations in the browser and as JSON, and which rules are chosen."""
+"""The checklist of obligations in the browser and as JSON, and the choice of rules."""
 
 from typing import Any, Final
 

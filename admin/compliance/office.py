@@ -1,7 +1,7 @@
-"""What the compliance room stands on: custody, erasures and packs of one organisation at a time.
+"""What the compliance room works with: custody, erasures and packs of one organisation at a time.
 
 Whatever is asked for by its id is looked up in the organisation of the path, so that nobody reaches
-another's; what custody refuses comes back as a fault of the form, in its own words.
+another organisation's; what custody refuses comes back as an error of the form, in its own words.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Evidence packs in the browser: choose period, log and recipient; watch it; fetch it."""
+"""Evidence packs in the browser: choose period, log and recipient; watch it; download it."""
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, date, datetime, timedelta

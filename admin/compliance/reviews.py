@@ -1,4 +1,4 @@
-"""Reviews in the browser and as JSON: what is due, one span to look at, and its signing off."""
+"""Reviews in the browser and as JSON: what is due, one span to look at, and its sign-off."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Accounts of one organisation as a tree: itself, workspaces, projects and their keys. Pure."""
+"""An organisation's accounts as a tree: itself, workspaces, projects and their keys. Pure."""
 
 import re
 from collections.abc import Collection

@@ -1,7 +1,7 @@
-"""Reads the tree of limits by branches: what is open is shown, a hundred lines of it at most.
+"""Reads the tree of limits branch by branch: open branches are shown, a hundred lines at most.
 
-A small organisation sees all of its tree; one with thousands of keys opens what it looks for, or
-searches. What a page costs depends on what it shows, not on what there is.
+A small organisation sees all of its tree; one with thousands of keys opens the branches it needs,
+or searches. The cost of a page depends on what it shows, not on the size of the tree.
 """
 
 from collections.abc import Mapping, Sequence

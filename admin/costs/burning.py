@@ -1,4 +1,4 @@
-"""How a month is used up: day by day what was spent, what is expected, and when a limit ends."""
+"""The course of a month: what was spent day by day, what is expected, and when a limit ends."""
 
 from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo

@@ -1,4 +1,4 @@
-"""What groups are compared with, and the traffic that they are made of. Pure."""
+"""The earlier days that a group is compared with, and the filter of its traffic. Pure."""
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta

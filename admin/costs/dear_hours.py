@@ -1,4 +1,4 @@
-"""Hours that cost a team or a key unusually much, as pages tell them; a worker found them."""
+"""Unusually expensive hours of a team or a key, for pages; a worker found them."""
 
 from collections.abc import Collection
 from datetime import UTC, date, datetime, timedelta

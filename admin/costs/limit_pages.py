@@ -1,4 +1,4 @@
-"""The pages of limits: the tree of them, and what a change of one would do, said first."""
+"""The pages of limits: their tree, and a preview of what changing one would do."""
 
 from typing import Any, Final
 from urllib.parse import urlencode

@@ -1,6 +1,6 @@
-"""Sets and removes limits for whoever is signed in, and says first what that will do.
+"""Sets and removes limits on behalf of the signed-in person, and says first what that will do.
 
-Two people who change one limit at once do not overwrite each other: who is second sees both.
+Two people who change one limit at once do not overwrite each other: the second one sees both.
 """
 
 from datetime import date, timedelta

@@ -1,4 +1,4 @@
-"""What configured models cost at list price, for comparisons; the data plane charges by it."""
+"""List prices of configured models, for comparisons; the data plane charges by the same ones."""
 
 from admin.services import Services
 from gateway.errors import ConfigurationInvalid, RequestInvalid

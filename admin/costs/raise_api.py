@@ -1,4 +1,4 @@
-"""Larger limits over the JSON API: asked for, listed, decided."""
+"""Requests for larger limits over the JSON API: made, listed, decided."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""The page on which somebody asks for a larger limit, sees what became of it, and takes it back."""
+"""The page to ask for a larger limit, see what became of the request, and withdraw it."""
 
 from typing import Any, Final
 

@@ -1,6 +1,6 @@
-"""Larger limits for whoever is signed in: asked for by one person, agreed to by another.
+"""Raises limits by two people: one asks, another one agrees.
 
-Every deed is recorded before it is done, with the limit as it was and as it is to be.
+Every deed is recorded before it is done, with the old limit and the new one.
 """
 
 from collections.abc import Sequence

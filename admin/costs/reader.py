@@ -1,4 +1,4 @@
-"""Gathers what the pages of cost show, from sums that were made before; reads only, and bounded."""
+"""Gathers the data of the cost pages from precomputed sums; reads only, and bounded."""
 
 from collections.abc import Collection, Sequence
 from datetime import UTC, date, datetime, timedelta

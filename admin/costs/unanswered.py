@@ -1,4 +1,4 @@
-"""Requests that no model answered, told apart by how they ended. Pure."""
+"""Requests that no model answered, by how they ended. Pure."""
 
 from collections.abc import Sequence
 from typing import Final

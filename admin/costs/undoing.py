@@ -1,6 +1,6 @@
-"""What takes back a change of a limit: the form of its inverse, filled in. Pure.
+"""Undoes a change of a limit: the form of the inverse change, filled in. Pure.
 
-Each begins from what the change made: whoever changed the limit in between is not overwritten.
+Each form begins from what the change made: a change by somebody else in between is not overwritten.
 """
 
 from decimal import Decimal

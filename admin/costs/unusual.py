@@ -1,7 +1,7 @@
-"""Days on which an organisation, a team, a model or a key cost unusually much; reads only, bounded.
+"""Finds days that were unusually expensive for an organisation, team, model or key.
 
-Only groups that cost enough to be looked at have their past read, and of it only the weekdays that
-they are compared with.
+It only reads, within bounds. The past is read only for groups that cost enough to be looked at, and
+only the weekdays that they are compared with.
 """
 
 from collections.abc import Sequence

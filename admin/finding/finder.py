@@ -1,4 +1,4 @@
-"""Gathers the ways that fit what was typed, among what its reader may see; reads only, bounded."""
+"""Finds the ways that fit the typed text, among what its reader may see; reads only, bounded."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final

@@ -1,4 +1,4 @@
-"""Which request a receipt is of: the record is read where the receipt says that it lies."""
+"""Finds the request of a receipt: the record is read at the place the receipt names."""
 
 import asyncio
 from pathlib import Path

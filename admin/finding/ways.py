@@ -1,6 +1,6 @@
-"""What somebody types into the finder, and the ways that lead somewhere. Pure.
+"""Turns what somebody types into the finder into ways that lead somewhere. Pure.
 
-A way to something weighty leads to the page that says what it would do, never to the deed itself.
+The way to something weighty leads to the page that says what it would do, never to the deed itself.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""How far an installation is: five steps from nobody to an answered request and why it was."""
+"""The five steps of a first run, from no users to an explained answer, and which are done."""
 
 from typing import Final
 

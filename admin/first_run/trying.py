@@ -1,6 +1,6 @@
 """Sends one question to the configured data plane, as an application would, and passes it on.
 
-Where it goes stands in the settings and nowhere else. The key comes from the page that has just
+The address comes from the settings and nowhere else. The key comes from the page that has just
 shown it, is used once, and is kept nowhere.
 """
 

@@ -1,4 +1,4 @@
-"""The filter of the list of keys: words, and `field:value` for what a key is. Pure."""
+"""The filter of the list of keys: words, and `field:value` for properties of a key. Pure."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Issues, rotates and revokes keys for whoever is signed in; each leaves an admin record first."""
+"""Issues, rotates and revokes keys for the signed-in person; each is first recorded."""
 
 import re
 from typing import Final

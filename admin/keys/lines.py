@@ -1,4 +1,4 @@
-"""Keys as people see them: their state in a word, what they used, and of which limit. Pure."""
+"""Keys as people see them: their state in a word, and what they used of which limit. Pure."""
 
 from collections.abc import Mapping, Sequence
 

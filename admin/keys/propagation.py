@@ -1,8 +1,8 @@
-"""Where a revoked key is dead: counted from what workers say of themselves. Pure.
+"""Counts where a revoked key is dead, from what the workers say of themselves. Pure.
 
-A worker counts once it said that it serves by the revision of the revocation or a later one. One
-that was lost before it said so is not counted: it may still run, and then it refuses everything
-a minute after it last heard of the database.
+A worker counts once it has said that it serves by the revision of the revocation or a later one. A
+worker that was lost before it said so is not counted: it may still run, and then it refuses
+everything a minute after it last heard from the database.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Gathers what the pages of keys show; reads only, and bounded."""
+"""Gathers the data of the key pages; reads only, and bounded."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime

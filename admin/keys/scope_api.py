@@ -1,4 +1,4 @@
-"""What keys may do over the JSON API: changed, proposed, decided."""
+"""Scopes of keys (what they may do) over the JSON API: changed, proposed, decided."""
 
 from collections.abc import Sequence
 from functools import partial

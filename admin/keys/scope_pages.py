@@ -1,4 +1,4 @@
-"""What a key may do, changed in the browser: what it does is said first, then done or proposed."""
+"""Changes a key's scope in the browser: shows the effect first, then does or proposes it."""
 
 import hashlib
 from typing import Any, Final

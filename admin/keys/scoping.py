@@ -1,6 +1,6 @@
-"""Changes what keys may do for whoever is signed in: narrower at once, wider by two people.
+"""Changes what keys may do: narrower at once, wider by two people.
 
-Every deed is recorded before it is done, with what the key might do and what it may then.
+Every deed is recorded before it is done, with the old scope and the new one.
 """
 
 import hashlib

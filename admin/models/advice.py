@@ -1,4 +1,4 @@
-"""What a step of a connection test found, in plain words, and what to do next. Pure."""
+"""Explains in plain words what a step of a connection test found, and what to do next. Pure."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""What is configured to serve requests: providers, their targets, and prices with date and source.
+"""The configured providers, their targets, and prices with date and source.
 
 Read from the settings and the catalogue in force; nobody is called, and no credential is shown:
 only whether there is one.

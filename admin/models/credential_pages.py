@@ -1,6 +1,6 @@
 """The pages of credentials: the list, one of them, and setting, replacing and forgetting one.
 
-A page that takes a secret never shows one: not the one that is set, and not what was just typed.
+A page that takes a secret never shows one: neither the one that is set nor what was just typed.
 """
 
 from typing import Any, Final

@@ -1,7 +1,7 @@
-"""What the gateway proves itself to providers with: where each credential is, never what it is.
+"""The gateway's credentials for providers: where each one is kept, never its value.
 
 Read from the settings, the sealed secrets of the database and what this process can see of files
-and variables. Vault and AWS are asked by workers only: what they hold is not known here.
+and variables. Only workers ask Vault and AWS, so what those hold is not known here.
 """
 
 import shlex

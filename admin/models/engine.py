@@ -1,6 +1,6 @@
 """In-house engines as workers see them: queue, batch, cache, speed; and drains of members.
 
-Everything here was told by workers and is seconds old; how old stands beside it.
+Everything here was reported by workers and is seconds old; its age is shown beside it.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
-"""How providers do: what they answered lately, and what each worker's breakers say of them.
+"""The recent state of providers: their latest answers, and each worker's circuit breakers.
 
-Told from recorded outcomes and from the reports of workers; nobody is called from here.
+Taken from recorded outcomes and from the reports of workers; nobody is called from here.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -1,6 +1,7 @@
-"""What another price file would change: per model and column, and in what last month cost. Pure.
+"""Compares another price file with the one in force: per model, column and last month's cost.
 
-A file is compared as it would be in force: its entries before those that ship with the gateway.
+Pure. A file is compared as it would be in force: its entries before those that ship with the
+gateway.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -1,6 +1,6 @@
-"""The text that a change of one price begins with: what is in force, with the model's entry in it.
+"""Prepares the text for changing one price: the file in force, with the model's entry in it.
 
-A file takes the place of the whole file before it, so an entry alone would undo all others. Pure.
+A new file replaces the whole previous file, so an entry alone would undo all others. Pure.
 """
 
 import tomllib

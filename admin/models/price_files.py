@@ -1,8 +1,8 @@
-"""Price files that are kept: what each would change, proposed by one person, decided by another.
+"""Stored price files: what each would change, proposed by one person, decided by another.
 
-A file is kept only when it is right as a whole and every target has a price in it. Its page says
-what it would change, at any time; who may propose prices proposes it there, and somebody else, who
-may approve them, puts it in force with a fresh proof.
+A file is stored only if it is valid as a whole and every target has a price in it. Its page says
+what it would change, at any time. Whoever may propose prices proposes it there, and somebody else,
+who may approve them, puts it in force with a fresh proof.
 """
 
 from collections.abc import Awaitable, Sequence

@@ -1,4 +1,4 @@
-"""Keeps price files, and has them put in force by two people; every deed is recorded first."""
+"""Stores price files, and puts them in force by two people; every deed is recorded first."""
 
 from litestar.exceptions import NotFoundException, PermissionDeniedException
 

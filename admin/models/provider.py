@@ -1,6 +1,6 @@
-"""One provider: what is configured, how it did lately, and the test of its connection.
+"""One provider: its configuration, its recent state, and the test of its connection.
 
-The test is ordered here and taken by a worker: this process opens no connection to a provider.
+The test is ordered here and made by a worker: this process opens no connection to a provider.
 """
 
 import secrets

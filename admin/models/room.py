@@ -1,6 +1,6 @@
-"""How an engine's memory adds up: weights, the pool of keys and values, and who fits into it. Pure.
+"""Adds up an engine's memory: weights, the pool of keys and values, and who fits into it. Pure.
 
-It is the arithmetic that the engine logs at its start, made again from what it tells.
+It is the arithmetic that the engine logs at its start, repeated with the figures it reports.
 """
 
 from msgspec import Struct

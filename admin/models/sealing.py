@@ -1,6 +1,6 @@
-"""Seals and forgets secrets of the database for whoever is signed in; a deed is recorded first.
+"""Seals and forgets secrets in the database for the signed-in person; a deed is recorded first.
 
-A value comes in and is sealed. It is in no deed, no error and no answer: the fingerprint is.
+A value comes in and is sealed. It appears in no deed, no error and no answer; its fingerprint does.
 """
 
 from typing import Final

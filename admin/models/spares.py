@@ -1,7 +1,7 @@
 """Next and former versions of a credential: prepared, tried, switched to, put back, destroyed.
 
-Each step is an ordinary deed, on record with versions and fingerprints and never with a value. The
-trial is the connection test of a provider, taken by a worker with the next version.
+Each step is an ordinary deed, recorded with versions and fingerprints and never with a value. The
+trial is the connection test of a provider, made by a worker with the next version.
 """
 
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,7 @@
-"""How the parts do, told from what they left in the database; nobody is called from here.
+"""The health of all parts, read from what they left in the database; nobody is called from here.
 
-What upstreams answered lately is in the attempts of the recorded outcomes; what each worker's
-breakers say of them stands in the rooms of models and system.
+The latest answers of upstreams are in the attempts of the recorded outcomes; each worker's breakers
+are shown in the rooms of models and system.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What waits for somebody, for the first page: approvals, reviews, late sinks, limits and keys."""
+"""What waits for somebody, for the first page: approvals, reviews, sinks, limits and keys."""
 
 from collections.abc import Collection
 from typing import Final

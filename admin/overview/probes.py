@@ -1,4 +1,4 @@
-"""What is asked of the listener without signing in: whether it lives, and its own figures."""
+"""The listener's probes, open without signing in: whether it lives, and its own figures."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Gathers the overview: sums that were made before, a bounded sample of outcomes, what waits."""
+"""Gathers the overview: precomputed sums, a bounded sample of outcomes, and what waits."""
 
 import time
 from collections.abc import Callable, Collection, Sequence

@@ -1,4 +1,4 @@
-"""Lets people in and keeps them out, for whoever is signed in; each step is recorded first."""
+"""Lets people in and keeps them out, for the signed-in person; each step is recorded first."""
 
 from collections.abc import Iterable
 from typing import Final

@@ -1,4 +1,4 @@
-"""The page behind an invitation: who follows it chooses a password, and is signed in at once."""
+"""The page behind an invitation: the guest chooses a password, and is signed in at once."""
 
 from typing import Any, Final
 

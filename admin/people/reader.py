@@ -1,4 +1,4 @@
-"""Gathers what the page of a person shows: how they sign in, their roles, teams, keys and deeds."""
+"""Gathers the data of a person's page: how they sign in, their roles, teams, keys and deeds."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""Whether somebody may do something somewhere, and which of their roles say so. Pure."""
+"""Whether a person may do something somewhere, and which of their roles allow it. Pure."""
 
 from msgspec import Struct
 

@@ -1,7 +1,7 @@
-"""Requests that nobody sent: facts from the fields of a form, from a record, or from a pasted body.
+"""Builds hypothetical requests: facts from a form's fields, a record, or a pasted body.
 
-A form names facts as policies do. What is left empty is that of a harmless request; what is wrong
-is said by its field.
+A form names facts as policies do. A field left empty takes the value of a harmless request; an
+error names its field.
 """
 
 from collections.abc import Iterator, Mapping

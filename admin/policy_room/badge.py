@@ -1,4 +1,4 @@
-"""The number of what waits for whoever looks, in the bar of every page."""
+"""The number in every page's bar of what waits for the person looking."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,10 +1,10 @@
-"""What a form of the editor began from: a draft's revision, and the text that stood there. Pure.
+"""What an editor's form began from: a draft's revision, and the text it had. Pure.
 
-Each draft of a level counts its revisions from 1, and where none is written the live version is
-what one begins from: a number alone says neither whose draft was seen nor which version was live.
-A text that went away and came back is the same one: saving over it loses nothing. A draft that is
-replaced by one of its number between the look and the write is not noticed: that takes two deeds
-of others in a few milliseconds.
+Each draft of a level counts its revisions from 1, and without a draft an edit begins from the live
+version: a number alone says neither whose draft was seen nor which version was live. A text that
+went away and came back counts as the same one: saving over it loses nothing. A draft that is
+replaced by one of the same number between the look and the write is not noticed: that takes two
+deeds of others within a few milliseconds.
 """
 
 from typing import Final

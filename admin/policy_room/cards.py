@@ -1,7 +1,7 @@
-"""Rules as forms, and forms as rules: the fields of a card in and out of a document's text.
+"""Converts rules to forms and back: the fields of a card, from and into a document's text.
 
 A card changes one rule of the text and leaves every other line as it is, comments included
-(`policies.text.amending`); a document that does not load has no cards until its text is right.
+(`policies.text.amending`). A document that does not load has no cards until its text is right.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

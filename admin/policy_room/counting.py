@@ -1,7 +1,7 @@
-"""How often each rule held lately: asked again about a day's newest recorded requests.
+"""Counts how often each rule held lately, by evaluating it on a day's newest recorded requests.
 
-A record names its decision by digest, not by rule, so rules are asked again about the recorded
-facts. That is bounded to the newest requests of a day, kept for a minute, and said on the page.
+A record names its decision by digest, not by rule, so rules are evaluated again on the recorded
+facts. This is limited to the newest requests of a day, kept for a minute, and said on the page.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The approvals inbox over HTTP: one list, and one form each for what waits."""
+"""The approvals inbox over HTTP: one list, and one form for each thing that waits."""
 
 from typing import Any
 from urllib.parse import urlencode

@@ -1,4 +1,4 @@
-"""What is done to policies over the web: every step is on record with whoever is signed in.
+"""Policy work over the web: every step is recorded with the signed-in person.
 
 The steps are those of `gatewright policy …` and their records have the same names. Whoever wrote a
 version does not approve it; what concerns the whole installation takes a role held everywhere.

@@ -1,4 +1,4 @@
-"""The editor: one draft per level as cards or as code, with what is wrong said where it stands.
+"""The editor: one draft per level, as cards or as code, with errors shown where they are.
 
 Everything works as plain forms. A card changes the saved draft; the code is saved as it was typed,
 right or wrong. When two people edit, the second one to save is shown both texts.

@@ -1,4 +1,4 @@
-"""What each fact that a condition may name says of a request, in a sentence for the card."""
+"""One sentence for the card about each fact that a condition may name."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""The approvals inbox: all that waits for a second person, in one list, with what it would do."""
+"""The approvals inbox: all that waits for a second person, in one list, with its effects."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial

@@ -1,6 +1,6 @@
-"""The limits of a canary as people choose and read them: fields of a form, and figures beside them.
+"""Limits of a canary as people set and read them: fields of a form, and figures beside them.
 
-Pure. Forms speak of percent, milliseconds and dollars; rules of shares and micro-dollars.
+Pure. Forms use percent, milliseconds and dollars; rules use shares and micro-dollars.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""What is wrong with a text and where: marks with lines and columns, and what differs from another.
+"""Marks errors in a text by line and column, and the differences to another text.
 
 Pure. A problem inside a condition is counted from the condition's beginning; here it is moved to
-where that stands in the text, so that an editor can point at it.
+its place in the text, so that an editor can point at it.
 """
 
 import difflib

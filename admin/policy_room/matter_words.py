@@ -1,4 +1,4 @@
-"""What waits for a second person, said in a few words. Pure."""
+"""Describes in a few words what waits for a second person. Pure."""
 
 from typing import Final
 

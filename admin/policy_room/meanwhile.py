@@ -1,7 +1,7 @@
-"""A rule that others changed while somebody filled in its card: where it stands now, and how. Pure.
+"""Finds a rule that others changed while somebody filled in its card: its place, and how. Pure.
 
-A rule is known by the name that its card was opened under. Its place alone may be another rule's by
-now: kept there, what was typed would take that one's place.
+A rule is recognised by the name that its card was opened under. Its place alone may belong to
+another rule by now: saved there, the typed rule would overwrite that one.
 """
 
 from msgspec import Struct

@@ -1,7 +1,7 @@
-"""What a version did: figures of the span since it went live beside an equal span before it.
+"""The effects of a version: figures since it went live, beside an equal span before.
 
-Whole hours only, at most a week on either side, from the sums of the rollup; the hour in which it
-went live belongs to neither. Too few requests say nothing, and that is said instead.
+Only whole hours, at most a week on either side, from the sums of the rollup; the hour in which it
+went live belongs to neither. Too few requests show nothing, and the page says so instead.
 """
 
 from collections.abc import Sequence

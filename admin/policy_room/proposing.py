@@ -1,7 +1,7 @@
-"""A test case of what was just tried: the facts that the document reads, and what came out.
+"""Turns a tried request into a test case: the facts that the document reads, and the result.
 
-Cases run against a document's own example targets and without the other levels, so what the pane
-shows is decided anew under those: a case that is offered passes as it is.
+Test cases run against a document's own example targets and without the other levels. So the result
+shown in the pane is decided again under those conditions: a case that is offered passes as it is.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
-"""Where the rules of a recorded decision stand now: from a request to the very rule.
+"""Leads from a recorded decision's rules to where they stand now.
 
-Some keys are decided by a canary: a rule that only that one has stands in its version.
+Some keys are decided by a canary: a rule that only the canary has stands in its version.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """The simulator: one request under two policies, side by side; nothing is sent, nothing is kept.
 
-What is asked stands in the address, so that a question can be handed on. A pasted body does not:
-it may hold content, and addresses are written down in many places.
+The question is in the address, so that it can be passed on. A pasted body is not: it may hold
+content, and addresses are written down in many places.
 """
 
 from collections.abc import Mapping

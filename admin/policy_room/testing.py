@@ -1,4 +1,4 @@
-"""The test pane: what a document would decide of a request that somebody asks about."""
+"""The test pane: what a document would decide for a request that somebody describes."""
 
 from collections.abc import Mapping
 

@@ -1,6 +1,6 @@
-"""What a document would do: to recorded traffic, and to one request. Nothing is sent anywhere.
+"""Predicts a document's effect on recorded traffic and on one request. Nothing is sent anywhere.
 
-A document is weighed in its level's place, among the live documents of the other levels. Only the
+A document is tried in its level's place, among the live documents of the other levels. Only the
 requests of the organisation that looks are counted, also for the installation's own policy.
 """
 

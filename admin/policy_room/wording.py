@@ -1,4 +1,4 @@
-"""What a rule does, in words for a list: one short phrase per effect. Pure."""
+"""Describes a rule's effects for a list: one short phrase per effect. Pure."""
 
 from collections.abc import Iterator
 

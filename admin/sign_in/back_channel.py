@@ -1,10 +1,10 @@
-"""Sign-outs that the OpenID provider tells us of, server to server (Back-Channel Logout 1.0).
+"""Sign-outs that the OpenID provider sends us, server to server (Back-Channel Logout 1.0).
 
-Anybody may send here, and what ends a session is the provider's signature alone. Nothing but a
-token is read, of bounded length; whatever is wrong with it is answered with 400 and said in the log
-in our own words, so many times a second at most: beyond that strangers are sent away in silence,
-and the provider is still heard. What counts is on record before anybody is signed out. A sign-out
-that finds nobody is none that failed.
+Anybody may send here, and only the provider's signature ends a session. Nothing but a token of
+bounded length is read. Anything wrong with it is answered with 400 and logged in our own words, up
+to a number per second: beyond that strangers are sent away in silence, and the provider is still
+heard. A valid sign-out is recorded before anybody is signed out. One that finds nobody has not
+failed.
 """
 
 from typing import Any, Final

@@ -1,12 +1,12 @@
-"""Sign-ins under way at an OpenID provider: what each began with, sealed in its browser's cookie.
+"""Pending sign-ins at an OpenID provider: what each began with, sealed in its browser's cookie.
 
-Nothing of them is kept here, because anybody may begin one: what is kept for strangers has an end,
-and who begins often enough pushes out everybody else. Any listener under the same pepper finishes
-what another one began, also after a restart.
+Nothing of them is stored here, because anybody may begin one: storage for strangers has a limit,
+and whoever begins often enough would push out everybody else. Any listener under the same pepper
+finishes what another one began, also after a restart.
 
-What is kept is which ones were finished, until they are too old anyway. Only whom the provider
-vouched for gets that far, so that no stranger fills it. The code is good for one exchange as well,
-by the provider's own count (RFC 6749, 4.1.2), at whichever listener it is brought.
+What is stored is which ones were finished, until they are too old anyway. Only people whom the
+provider vouched for get that far, so no stranger can fill it. The code is good for one exchange as
+well, by the provider's own count (RFC 6749, 4.1.2), whichever listener it is brought to.
 """
 
 import base64

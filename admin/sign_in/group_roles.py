@@ -1,4 +1,4 @@
-"""Has somebody's roles follow their groups at the provider; each change is recorded first."""
+"""Makes a person's roles follow their groups at the provider; each change is recorded first."""
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager

@@ -1,7 +1,7 @@
 """Groups in an identity token, and the roles that they give. Pure.
 
-What is read is what the provider signed, taken as it stands: names are compared exactly, and a
-claim that cannot be read gives no roles instead of some.
+The signed claim is taken as it stands: names are compared exactly, and a claim that cannot be read
+gives no roles rather than some.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

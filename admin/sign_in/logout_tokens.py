@@ -1,8 +1,8 @@
 """Logout tokens of an OpenID provider, checked in full (Back-Channel Logout 1.0, 2.6).
 
-Nobody is signed in where they arrive, so what costs little is looked at first, and the provider is
-asked for its keys only so often, whatever a stranger sends: a token that names a key which we do
-not know makes us ask again, because providers change theirs.
+The sender is not signed in, so cheap checks come first, and the provider is asked for its keys only
+so often, whatever a stranger sends: a token that names a key we do not know makes us ask again,
+because providers change their keys.
 """
 
 import re

@@ -2,15 +2,15 @@
 
 Addresses come from the settings and from the provider's own discovery document. Answers are
 bounded, redirects are not followed, and only asymmetric signatures of the provider's published keys
-count. What was begun lies sealed in the beginner's browser (`begun.py`).
+count. A pending sign-in is sealed in the browser that began it (`begun.py`).
 
-Signing out there as well is offered only (RP-Initiated Logout 1.0): our own session has ended by
-then, so a provider that has no such address, or does not answer, holds nobody back. The address
-names the session by its identity token (`id_token_hint`), so it waits here for the browser that
-was told to go, and stands in no page.
+Signing out there as well is only offered (RP-Initiated Logout 1.0): our own session has ended by
+then, so a provider that has no such address, or does not answer, holds nobody up. The address names
+the session by its identity token (`id_token_hint`), so it waits here for the browser that was told
+to go there, and appears in no page.
 
-A provider that knows the browser vouches without asking anybody; so it has to say when it last
-asked, and that moment, not the sign-in's, is when people proved who they are.
+A provider that knows the browser vouches without asking anybody. So it has to say when it last
+asked, and people count as proved from that moment, not from the sign-in.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""What every answer and every request of the admin listener must keep, in one place.
+"""Rules that every request and answer of the admin listener must keep, in one place.
 
 Headers go onto every message, errors and redirects too. A request that changes something must come
-from this listener's own pages: the session cookie is SameSite=Strict, and the browser's word about
-where a form was sent from is checked as well.
+from this listener's own pages: the session cookie is SameSite=Strict, and the browser's statement
+of where a form was sent from is checked as well.
 """
 
 from typing import Any, Final

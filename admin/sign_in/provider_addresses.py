@@ -1,7 +1,7 @@
-"""Addresses that an OpenID provider names of itself, and which of them are called.
+"""Addresses that an OpenID provider names for itself, and which of them are called.
 
-They come with an answer from outside. Believed as they are, they would make this process send our
-client's secret, and requests, to whatever address somebody could write there, also inside.
+They come in an answer from outside. If we believed them as they are, this process would send our
+client's secret, and requests, to whatever address somebody could write there, internal ones too.
 """
 
 import re

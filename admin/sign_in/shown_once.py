@@ -1,10 +1,10 @@
-"""Pages that show a secret once, given again to the same form of the same sitting for a minute.
+"""Pages that show a secret once, repeated to the same form of the same sitting for a minute.
 
-Whoever presses twice without scripts sends a form twice, and a browser shows the second answer
-alone: the first one made the secret and would be thrown away with it. So a form that makes one
-carries a mark of its own, and what it was answered is kept here, in memory only, for who sends
-that form again. A form that was refused may be sent again anew. Forms that make something else of
-which two would be one too many, such as an incident with its clocks, are kept in the same way.
+Pressing a button twice without scripts sends a form twice, and a browser shows only the second
+answer; the first one made the secret, which would be lost. So a form that makes a secret carries a
+mark of its own, and its answer is kept here, in memory only, for whoever sends that form again. A
+form that was refused may be sent again as a new one. Forms that make something else of which two
+would be one too many, such as an incident with its clocks, are kept in the same way.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""Sessions that the token of the settings began: with another token they are worth nothing.
+"""Sessions begun with the token of the settings: they end when that token is replaced.
 
-Who replaces a token that leaked shuts out whoever signed in with it, too. So an id of such a
-session says by a mark which token it comes from. The mark is made under the pepper: a cookie gives
-nobody anything to test guesses at the token with.
+Replacing a token that leaked also shuts out whoever signed in with it. So the id of such a session
+carries a mark of the token it comes from. The mark is made under the pepper: a cookie gives nobody
+a means to test guesses at the token.
 """
 
 import hashlib

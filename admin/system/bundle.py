@@ -1,7 +1,7 @@
 """A diagnostics bundle as a file: parts as JSON in a compressed archive, bounded, and scrubbed.
 
-Nothing secret is gathered for it. What is written is looked through all the same: whatever this
-process knows to be a secret, and whatever looks like a key of ours, is taken out.
+Nothing secret is gathered for it. What is written is scanned all the same: whatever this process
+knows to be a secret, and whatever looks like a key of ours, is taken out.
 """
 
 import io

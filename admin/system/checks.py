@@ -1,7 +1,7 @@
-"""The checks of a start, made again: would this installation start now, and if not, why?
+"""Repeats the start checks: would this installation start now, and if not, why?
 
-Made in this process, with its files and its environment: a worker on another machine may have
-others. Nothing is called outside; only its own files, variables and database are looked at.
+They run in this process, with its files and its environment: a worker on another machine may have
+others. Nothing outside is called; only its own files, variables and database are looked at.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The diagnostics bundle: what somebody who helps needs to know, and nothing that is said by users.
+"""The diagnostics bundle: what somebody who helps needs to know, and nothing that users said.
 
 Gathered from the database and this process; a part that cannot be gathered says why in its place.
 No prompt, answer, key, name of a key or of an organisation is asked for.

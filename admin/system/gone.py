@@ -1,4 +1,4 @@
-"""Workers that never came back: what each left open, and retiring the name of one by two people."""
+"""Lost workers: what each left open, and retiring a worker's name by two people."""
 
 from collections.abc import Awaitable, Sequence
 from typing import Any, Final

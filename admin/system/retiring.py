@@ -1,7 +1,7 @@
-"""Has the names of lost workers retired by two people, and ends what they left open.
+"""Retires the names of lost workers by two people, and closes what they left open.
 
-The reading is that of `gatewright audit gone`; outcomes are written into this process's own log.
-Every deed is recorded before it is done, by whoever is signed in. All may raise NotReady.
+It reads what `gatewright audit gone` reads; outcomes are written into this process's own log. Every
+deed is recorded, with the signed-in person, before it is done. All may raise NotReady.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Sinks and the second audit device: what left, what waits, what was refused, and sending again."""
+"""Sinks and the second audit device: what was sent, waits or was refused, and sending again."""
 
 from collections.abc import Mapping
 from typing import Any, Final, Literal

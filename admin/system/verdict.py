@@ -1,4 +1,7 @@
-"""What a list of workers adds up to, in sentences: whether all of them serve by the same. Pure."""
+"""Sums up a list of workers in sentences, and says whether they all agree. Pure.
+
+They agree if they serve by the same settings, keys, policies and prices.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal

@@ -1,4 +1,4 @@
-"""Workers as the control plane sees them: what each last said, and how far they agree."""
+"""Workers as the control plane sees them: what each last reported, and how far they agree."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Changes teams for whoever is signed in; each change leaves an admin record first."""
+"""Changes teams for the signed-in person; each change is first recorded as an admin record."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""Gathers what the pages of teams show: keys, money, members and what was done; bounded reads."""
+"""Gathers the data of the team pages: keys, money, members and deeds; bounded reads."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

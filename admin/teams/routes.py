@@ -1,4 +1,4 @@
-"""The teams of the room of keys: their pages, and the JSON behind them."""
+"""Teams within the room of keys: their pages, and the JSON behind them."""
 
 from typing import Any
 

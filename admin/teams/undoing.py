@@ -1,6 +1,6 @@
-"""What takes back a change of a team: the form of its inverse, filled in. Pure.
+"""Undoes a change of a team: the form of the inverse change, filled in. Pure.
 
-Forms that began from a revision go back from the one that they made: whoever changed the team in
+Forms that began from a revision go back from the one that they made: a change by somebody else in
 between is not overwritten.
 """
 

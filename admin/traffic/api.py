@@ -1,4 +1,4 @@
-"""Traffic over the JSON API: the same lists and stories as on the pages, and proofs of records."""
+"""Traffic over the JSON API: the lists and stories that the pages show, and proofs of records."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""What a list is asked for by its address: a filter and a place; kept also when it is wrong."""
+"""A list's query as its address gives it: a filter and a place, kept even if it is wrong."""
 
 from typing import Final
 from urllib.parse import urlencode

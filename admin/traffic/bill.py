@@ -1,4 +1,4 @@
-"""What the parts of an answer cost: tokens of each kind at the price of their target. Pure."""
+"""Splits the cost of an answer: tokens of each kind at the price of their target. Pure."""
 
 from msgspec import Struct
 

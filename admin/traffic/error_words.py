@@ -1,6 +1,6 @@
-"""What each error code of a record means to whoever asked, and what helps: a sentence for people.
+"""One sentence for each error code of a record: what it means to the caller, and what helps.
 
-The codes themselves are the API's (`gateway.errors`); nothing of a request stands in a sentence.
+The codes themselves are the API's (`gateway.errors`); no sentence contains anything of a request.
 """
 
 from collections.abc import Mapping

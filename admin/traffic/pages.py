@@ -1,4 +1,4 @@
-"""The pages of traffic: the list, one request, and the list's file."""
+"""The pages of traffic: the list, one request, and the list as a file."""
 
 from collections.abc import Sequence
 from contextlib import suppress

@@ -1,6 +1,6 @@
-"""How shares of one feature went, day by day over four weeks: what a profile's chart draws. Pure.
+"""Shares of one feature, day by day over four weeks: what a profile's chart draws. Pure.
 
-A day ends with the hour that was profiled last, so that the newest one is whole. A day without a
+A day ends with the latest profiled hour, so that the newest day is complete. A day without a
 request has no share.
 """
 

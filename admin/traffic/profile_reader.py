@@ -1,4 +1,4 @@
-"""Gathers what pages of profiles show: profiles with traffic lately, and each beside its past."""
+"""Gathers the data of profile pages: profiles with recent traffic, each beside its past."""
 
 from typing import Final, cast
 

@@ -1,4 +1,4 @@
-"""Gathers what the list of requests shows: rows, counts beside them, names of keys, kept views."""
+"""Gathers the list of requests: rows, counts beside them, names of keys, kept views."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 

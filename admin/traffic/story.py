@@ -1,7 +1,7 @@
-"""One request's whole story: what was decided and why, what was done, its cost, and its proof.
+"""The full story of one request: what was decided and why, what was done, its cost, its proof.
 
-From its records alone: the intent, written before a byte left, and the outcome, written before the
-caller saw the end. The decision is taken again from the facts that were recorded.
+It is told from the request's records alone: the intent, written before a byte left, and the
+outcome, written before the caller saw the end. The decision is made again from the recorded facts.
 """
 
 from typing import Literal

@@ -1,4 +1,4 @@
-"""A request's end in one sentence of plain words, and what was obeyed on its way."""
+"""Describes in a plain sentence how a request ended, and which obligations it met."""
 
 from msgspec import Struct
 
