@@ -1,1 +1,1 @@
-"""What a user can run to see the figures of benchmarks/README.md again."""
+"""Benchmarks that a user can run to reproduce the figures of benchmarks/README.md."""

@@ -1,15 +1,15 @@
-"""What the admin lists cost beside very many recorded requests: server time of each page, p50, p95.
+"""Times the admin lists over very many recorded requests: server time of each page, p50, p95.
 
     python -m benchmarks.admin_lists [--requests N] [--database URL] [--folder FOLDER] [--rounds N]
                                      [--export]
 
 Fills a fresh database in bulk (SQLite in a temporary folder, or the PostgreSQL database of the URL;
-one that was filled before with its keys in FOLDER is looked at again, as of when it was filled),
+one that was filled before with its keys in FOLDER is measured again, as of when it was filled),
 starts the real admin listener and asks for each page again and again, one at a time. The time is
-that of the whole answer as its client sees it, in milliseconds: `alone` is that without the time in
-which the processes (with the database's, on one machine) waited for a core that other work had;
-`cpu` is what all of them spent.
-`--export` reads whole exports and prints the memory of the process before, at its peak and after.
+that of the whole answer as its client sees it, in milliseconds. `alone` is this time without the
+time that the processes (with the database's, if on this machine) waited for a core that other work
+had; `cpu` is what all of them spent. `--export` reads complete exports and prints the memory of the
+process before, at its peak and after.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""What the benchmark of the admin lists looks at: requests as workers record them, and keys.
+"""Data for the benchmark of the admin lists: requests as workers record them, and keys.
 
-Each request leaves an intent and an outcome, encoded and laid out in columns by the code that the
-projection uses, so rows are as wide as they are in service (on SQLite, which reads records from the
+Each request leaves an intent and an outcome, encoded and laid out in columns by the projection's
+own code, so rows are as wide as they are in service (on SQLite, which reads records from the
 segments, only the newest keep their bytes). Generated from one seed: every fill is the same.
 """
 

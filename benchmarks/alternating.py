@@ -1,10 +1,10 @@
-"""Checkouts side by side, in alternating rounds: what a change costs while neighbours come and go.
+"""Compares checkouts in alternating rounds: what a change costs, on a machine with neighbours.
 
     python -m benchmarks.alternating small OLD NEW      also: large, agent, stream, idle
 
-Each folder has its own `.venv`, a link to another's will do. All servers run for as long as the
-comparison takes; nginx is one of them where it is found. A round puts load on one after the other,
-or on nobody; read the ratios to the first one of the same round.
+Each folder has its own `.venv`; a link to another's will do. All servers run for as long as the
+comparison takes; nginx is one of them if it is found. A round puts load on one after the other, or
+on nobody; read the ratios to the first one of the same round.
 """
 
 import argparse

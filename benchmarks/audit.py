@@ -1,9 +1,9 @@
 """`python -m benchmarks.audit`: what two audit records cost, in processor time by thread.
 
 Callers in a closed loop write an intent with 1.1 KB of content, pretend to wait for an upstream,
-and write an outcome with 0.6 KB; a projector brings all of it into SQLite once a second. What the
-callers cost with a log that does nothing is measured beside it and taken off the main thread. It is
-the best of several rounds, because neighbours on the machine only ever add to it.
+and write an outcome with 0.6 KB; a projector brings all of it into SQLite once a second. The
+callers' own cost, measured with a log that does nothing, is subtracted from the main thread. The
+result is the best of several rounds, because neighbours on the machine only ever add to it.
 """
 
 import argparse

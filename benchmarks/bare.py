@@ -1,8 +1,8 @@
-"""`python -m benchmarks.bare --port P --upstream-port U`: the least that a proxy in Python costs.
+"""`python -m benchmarks.bare --port P --upstream-port U`: the least a proxy in Python costs.
 
-uvicorn with uvloop and httptools, as the gateway has it, and an application that passes bodies on
-over kept connections and looks at nothing. Between nginx and this lies what Python's sockets cost;
-between this and the gateway, what the gateway does.
+It is uvicorn with uvloop and httptools, like the gateway, and an application that passes bodies on
+over kept connections and looks at nothing. The difference to nginx is the cost of Python's sockets;
+the difference to the gateway is the cost of what the gateway does.
 """
 
 import argparse

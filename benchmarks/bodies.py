@@ -1,4 +1,4 @@
-"""The requests that a comparison sends: short and long questions, a stream, and an agent's turn."""
+"""The requests that a comparison sends: short and long questions, a stream, an agent's turn."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What of our own code a request runs: bytecodes and calls, by thread, task, file and function.
+"""Counts the bytecodes and calls of our own code per request, by thread, task, file, function.
 
     python -m benchmarks.bytecodes                        a request of 1 KB
     python -m benchmarks.bytecodes --case stream          a streamed chunk; also: large, agent
@@ -6,10 +6,10 @@
     python -m benchmarks.bytecodes --case padded          one that hides how long its words are
     python -m benchmarks.bytecodes --rows 40
 
-What runs once for each request has the same count in every run, whatever else the machine does: a
-bytecode more in such a function is seen. Totals move by some four in a hundred, since what is done
+Code that runs once per request has the same count in every run, whatever else the machine does: one
+more bytecode in such a function is seen. Totals vary by some four in a hundred, since work done
 once a second weighs more here than in service: counting makes a request thirty times slower. The
-numbers say nothing of what a bytecode costs: a call into C is one.
+numbers do not say what a bytecode costs: a call into C is one.
 """
 
 import argparse

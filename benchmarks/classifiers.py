@@ -1,4 +1,4 @@
-"""What the classifiers cost and, with the shared data, how well they do: one table.
+"""Cost of the classifiers and, with the shared data, their accuracy: one table.
 
 `python -m benchmarks.classifiers [--data DIR]`. Processor times of one thread, over texts that were
 not read before; the last row is a fixed loop, to compare machines and moments by.

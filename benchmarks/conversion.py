@@ -1,7 +1,7 @@
-"""What translation costs: a streamed chunk and whole requests, converted and passed through.
+"""Cost of translation: a streamed chunk and whole requests, converted and passed through.
 
 `python -m benchmarks.conversion`; `make bench` prints it too. Each figure is the best of many short
-rounds in one process, so that a busy machine says little; the limits are those of docs/api.md.
+rounds in one process, so that a busy machine matters little; the limits are those of docs/api.md.
 """
 
 import json

@@ -1,10 +1,11 @@
-"""What finding unusually dear days costs beside many rows of days: milliseconds of processor.
+"""Cost of finding unusually expensive days among many rows: milliseconds of processor time.
 
     python -m benchmarks.dear_days [--database URL]
 
 Fills the sums of 84 days with 10,000 keys, six in ten of which ask on any day, in a fresh database
-(SQLite in a temporary folder, or an empty PostgreSQL database at the URL), and finds the dear days
-of today and yesterday, and of a month: for the first time, and again. Medians of three readers.
+(SQLite in a temporary folder, or an empty PostgreSQL database at the URL), and finds the expensive
+days of today and yesterday, and of a month: for the first time, and again. Medians of three
+readers.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""What one decision costs: the shipped policy, 20 rules, 200 rules, and a replay of facts.
+"""Cost of one decision: the shipped policy, 20 rules, 200 rules, and a replay of facts.
 
     python -m benchmarks.decisions
 
-Best of many short rounds: the figure of a quiet moment, which a busy machine still has.
+Best of many short rounds: the figure of a quiet moment, which even a busy machine has.
 """
 
 import time

@@ -1,8 +1,9 @@
-"""How often drift alarms ring without cause, and how soon with one: `python -m benchmarks.drift`.
+"""How often drift alarms ring falsely, and how soon truly: `python -m benchmarks.drift`.
 
-Hours of requests are drawn by laws with a daily rhythm, week-ends, moods of days and conversations,
-and judged every hour as the watch does. It prints alarms per profile and month on traffic that
-stays as it is, and after how many hours true shifts are found; `-` is not within a day.
+Hours of requests are drawn at random with a daily rhythm, week-ends, moods of days and
+conversations, and judged every hour as the watch does. It prints alarms per profile and month on
+traffic that stays as it is, and after how many hours real shifts are found; `-` means not within a
+day.
 """
 
 import random

@@ -1,6 +1,6 @@
-"""`python -m benchmarks.evidence_pack`: how long a pack of many records takes, and how much memory.
+"""`python -m benchmarks.evidence_pack`: time and memory of a pack with many records.
 
-Records are written by a real log, numbered and signed in SQLite; then the pack is written and
+Records are written by a real log, numbered and signed in SQLite; then the pack is written, and
 checked by the offline verifier in a process of its own.
 """
 

@@ -1,8 +1,8 @@
-"""How many files of code, manuals and logs would be kept at home, by folder, and for what.
+"""Counts files of code, manuals and logs that would be kept in-house, by folder and reason.
 
-`python -m benchmarks.false_alarms DIR…`: of each folder up to 400 KB of texts, the first 16,000
-characters of each, drawn by a fixed seed. What is in them is for a reader to judge (`--show S3`):
-examples of keys in a manual are no false alarms, and authors are persons.
+`python -m benchmarks.false_alarms DIR…`: from each folder up to 400 KB of texts, the first 16,000
+characters of each, drawn by a fixed seed. A reader has to judge what is in them (`--show S3`):
+examples of keys in a manual are not false alarms, and authors are persons.
 """
 
 import argparse

@@ -1,13 +1,13 @@
-"""One request of 1 KB, alone, on the event loop: its calls in their order, with what each runs.
+"""Traces one request of 1 KB, alone, on the event loop: its calls in order, and their bytecodes.
 
     python -m benchmarks.journey                  the request as a tree
     python -m benchmarks.journey --case stream    one whose answer is a stream of three chunks
     python -m benchmarks.journey --deep 3         only calls that lie at most so deep
 
-Before each call stand its own bytecodes and those of all that it called. Of some requests, one
-after the other, it is the one with the fewest, into which no duty of the worker fell: the same in
-every run, so that a change shows to the single bytecode. A coroutine that goes on after a wait
-begins a tree of its own.
+In front of each call are its own bytecodes, and those including all that it called. Of several
+requests, one after the other, it shows the one with the fewest, which no periodic duty of the
+worker disturbed: it is the same in every run, so that a change shows to the single bytecode. A
+coroutine that goes on after a wait begins a tree of its own.
 """
 
 import argparse

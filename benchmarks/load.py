@@ -1,7 +1,7 @@
 """A closed-loop or paced load generator for one endpoint; prints what it saw as JSON.
 
-Each connection sends the same body again and again. A streamed answer counts as good only when its
-chunks are complete and its terminal event is the last. Of bad ones it says what they were.
+Each connection sends the same body again and again. A streamed answer counts as good only if its
+chunks are complete and its terminal event is the last. For bad answers it says what they were.
 """
 
 import argparse

@@ -5,7 +5,7 @@
 Deterministic: a seed draws the trace and a discrete clock runs it; no network, no sleeping. A
 replica prefills one prompt at a time and decodes beside it at the measured pace of a batch; its
 prefix cache has a bounded number of blocks. Only the router under test is real. `--sglang` names
-the interpreter of an environment with the `sglang-router` wheel, which is then asked too.
+the interpreter of an environment with the `sglang-router` wheel, which is then tested too.
 """
 
 import argparse

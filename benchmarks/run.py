@@ -5,7 +5,7 @@
     python -m benchmarks.run --harness DIR    the same gateway file in a neutral harness (bench.py)
 
 Upstream and load generator are this folder's own, on loopback, on another core than the gateway.
-Read processor times and ratios; requests per second and latencies move with the neighbours.
+Read processor times and ratios; requests per second and latencies vary with the neighbours.
 """
 
 import argparse

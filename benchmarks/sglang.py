@@ -1,8 +1,8 @@
-"""The `sglang-router` wheel (cache_aware) under the same trace and the same fakes.
+"""Runs the `sglang-router` wheel (cache_aware) on the same trace and the same fakes.
 
 It is a process that speaks HTTP, so the simulator's clock waits for it: a request is sent to the
-router, the fake that gets it tells its place, and its answer is held back until the simulated
-replica is done. What the router knows of load and prefixes is what it would know in service.
+router, the fake that gets it reports its place, and its answer is held back until the simulated
+replica is done. The router knows as much about load and prefixes as it would know in service.
 """
 
 import http.client

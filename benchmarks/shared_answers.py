@@ -1,9 +1,9 @@
-"""What a kept answer costs: from a worker's memory, and from a Redis or Valkey behind it.
+"""Cost of a cached answer: from a worker's memory, and from a Redis or Valkey behind it.
 
     python -m benchmarks.shared_answers [--url redis://HOST:PORT/0]
 
 Without `--url` a `valkey-server` or `redis-server` from the path is started on loopback. Processor
-time is that of this process alone, the server's is not in it; a busy machine makes waits longer.
+time is that of this process alone, without the server's; a busy machine makes waits longer.
 """
 
 import argparse

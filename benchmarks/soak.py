@@ -1,15 +1,15 @@
-"""A long run in which everything is new: what a worker still holds of requests that are over.
+"""A long run in which everything is new: what a worker keeps of requests that are over.
 
     python -m benchmarks.soak                     five minutes
     python -m benchmarks.soak --minutes 60
     python -m benchmarks.soak --rows 40           more of what grew
 
 Texts, end users, conversations, unknown models and wrong keys never come twice, so that an hour
-here asks a worker to remember what takes weeks elsewhere. Some callers leave in the middle and some
-answers break off. The table has memory, descriptors, threads and objects by period; below it stand
-the types and the collections that grew from the middle of the run to its end, in items for each
-thousand requests. What is bounded stops growing: its bound is reached before the middle, or it has
-a life of so many seconds.
+here makes a worker remember what takes weeks elsewhere. Some callers leave in the middle and some
+answers break off. The table shows memory, descriptors, threads and objects by period. Below it are
+the types and the collections that grew from the middle of the run to its end, in items per thousand
+requests. Whatever is bounded stops growing: it reaches its bound before the middle, or its entries
+expire after some seconds.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""What inspection finds in technical texts that name people, by label.
+"""Results of inspection on technical texts that name people, by label.
 
 `python -m benchmarks.technical`. The texts were written before anything was trained for them. Half
-of them (`--part read`) may be read to find errors, the other half (`--part kept`) only tells how
-well that went. A place counts as found when a finding of at least its class touches it; what
-touches no place is a false alarm.
+of them (`--part read`) may be read to find errors, the other half (`--part kept`) only shows how
+well that went. A place counts as found if a finding of at least its class touches it; a finding
+that touches no place is a false alarm.
 """
 
 import argparse

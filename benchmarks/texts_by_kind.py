@@ -1,7 +1,7 @@
-"""Texts of each language and sort, of shared files, of this repository, and made.
+"""Texts of each language and sort: from shared files, from this repository, and generated.
 
 Languages: the declaration of human rights, the messages of Django's translators, and the labelled
-sets; other sorts are made here, by a generator that always begins alike.
+sets; other sorts are made here, by a generator that always starts from the same seed.
 """
 
 import base64

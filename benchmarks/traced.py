@@ -1,6 +1,6 @@
-"""A data plane whose every bytecode is told to somebody, in a process that two signals rule.
+"""A data plane that reports its every bytecode, in a process controlled by two signals.
 
-Between `SIGUSR1` and `SIGUSR2` it is watched; then what was seen stands in a file.
+It is watched from `SIGUSR1` to `SIGUSR2`; then the result is written to a file.
 """
 
 import argparse

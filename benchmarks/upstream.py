@@ -1,6 +1,6 @@
 """A bounded upstream on loopback that answers like a chat completions server, well or badly.
 
-What it does is said by a marker in the prompt, `[[fake:chunks=100,gap_ms=5,fault=http429]]`, which
+Its behaviour is set by a marker in the prompt, `[[fake:chunks=100,gap_ms=5,fault=http429]]`, which
 goes through any gateway unchanged. `GET /stats` tells what it has seen.
 """
 

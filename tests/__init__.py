@@ -1,1 +1,1 @@
-"""The test suite: a mirror of the packages, contracts per port, journeys per user."""
+"""The test suite: it mirrors the packages, with contracts per port and journeys per user."""

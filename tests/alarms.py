@@ -1,6 +1,6 @@
-"""The alarms of docs/operations/metrics.md as rules of Prometheus: made of what people read.
+"""The alarms of docs/operations/metrics.md as Prometheus rules, generated from that page.
 
-`python -m tests.alarms` writes them; `tests/test_alarms.py` says when that was forgotten.
+`python -m tests.alarms` writes them; `tests/test_alarms.py` fails if that was forgotten.
 """
 
 import re

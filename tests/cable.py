@@ -1,4 +1,4 @@
-"""A cable to a server on this machine that a test may cut and mend: TCP, byte by byte."""
+"""A TCP cable to a server on this machine, byte by byte, that a test may cut and mend."""
 
 import asyncio
 from types import TracebackType

@@ -1,4 +1,4 @@
-"""Certificates made at test time: an authority for each test, and what it vouches for."""
+"""Certificates made at test time: an authority for each test, and the ones it signs."""
 
 import datetime as dt
 import ipaddress

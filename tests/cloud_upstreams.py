@@ -1,7 +1,7 @@
-"""Recording upstreams of clouds: Amazon Bedrock that checks signatures, Vertex AI, a token server.
+"""Recording fakes of clouds: Amazon Bedrock that checks signatures, Vertex AI, a token server.
 
-They check as the clouds do, with botocore and PyJWT on this side, and refuse as clouds do: with all
-that a caller of the gateway must not see.
+They check as the clouds do, with botocore and PyJWT on this side, and refuse as the clouds do: with
+everything that a caller of the gateway must not see.
 """
 
 import secrets

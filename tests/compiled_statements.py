@@ -1,7 +1,7 @@
-"""Statements that were compiled once in a run, for all databases that its tests open.
+"""A cache of compiled SQL statements, shared by all databases that a run's tests open.
 
-An engine keeps what it compiled to itself, and almost every test opens engines of its own: a
-twentieth of what an admin room's test took was compiling the same statements anew.
+An engine keeps its compiled statements to itself, and almost every test opens engines of its own: a
+twentieth of the time of an admin room's tests was spent compiling the same statements anew.
 """
 
 from collections.abc import Hashable

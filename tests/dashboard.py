@@ -1,6 +1,6 @@
-"""The Grafana dashboard of docs/operations/grafana: made of the list that people read.
+"""The Grafana dashboard of docs/operations/grafana, generated from the list that people read.
 
-`python -m tests.dashboard` writes it; `tests/test_dashboard.py` says when that was forgotten.
+`python -m tests.dashboard` writes it; `tests/test_dashboard.py` fails if that was forgotten.
 """
 
 import json

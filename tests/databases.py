@@ -4,8 +4,8 @@
 `empty_database_url` has no tables, `sqlite_url` is the newest schema on SQLite only. PostgreSQL
 comes from GATEWRIGHT_TEST_POSTGRES_URL or, without it, from one server per session that is started
 on first use. Migrated databases are copies of a template, so a test does not pay for the
-migrations; what a test gives back is emptied and given out again under another name, if its
-catalogue is still the template's. A test marked `either` runs on one of the two; with
+migrations. A database that a test gives back is emptied and given out again under another name, if
+its catalogue is still the template's. A test marked `either` runs on one of the two; with
 GATEWRIGHT_TEST_EVERY_DATABASE, as in `make faults`, on both.
 """
 

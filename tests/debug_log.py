@@ -1,4 +1,4 @@
-"""What a process at debug level writes to standard error."""
+"""Captures what a process at debug level writes to standard error."""
 
 import io
 import sys

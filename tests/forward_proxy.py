@@ -1,6 +1,6 @@
-"""A forward proxy on a real socket: it tunnels what CONNECT asks for, or misbehaves as it is told.
+"""A forward proxy on a real socket: it tunnels what CONNECT asks for, or misbehaves on demand.
 
-It has names of its own, as a company's proxy has: what nobody else resolves, it may know.
+It has names of its own, as a company's proxy has: it may know names that nobody else resolves.
 """
 
 import asyncio

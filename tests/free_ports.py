@@ -1,4 +1,4 @@
-"""Ports for servers that tests start as processes of their own, and that cannot say theirs."""
+"""Free ports for servers that tests start as processes, and that cannot report their own port."""
 
 import random
 import socket

@@ -1,4 +1,4 @@
-"""A disk without room: no file of this process may grow beyond some bytes for a while."""
+"""Simulates a full disk: for a while no file of this process may grow beyond some bytes."""
 
 import resource
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Reads the manifests for Kubernetes as kustomize puts them together, and the pods in them."""
+"""Reads the Kubernetes manifests as kustomize puts them together, and the pods in them."""
 
 from collections.abc import Iterator
 from pathlib import Path

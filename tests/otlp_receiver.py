@@ -1,7 +1,7 @@
-"""A receiver of OTLP/HTTP in JSON on a real socket, which answers as the specification lets it.
+"""An OTLP/HTTP receiver for JSON on a real socket, answering as the specification allows.
 
-It keeps every post, and what of them it took. What it takes as bad it refuses with 400, as a
-collector does that cannot decode a message: the whole of it.
+It keeps every post, and what it accepted of each. A post that it takes as bad is refused with 400
+as a whole, as by a collector that cannot decode a message.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""A real PgBouncer of a test's own, on loopback, in front of the tests' PostgreSQL.
+"""A real PgBouncer for one test, on loopback, in front of the tests' PostgreSQL.
 
 It needs `pgbouncer` on the path; continuous integration installs one and says so
-(`GATEWRIGHT_TEST_SERVERS`), so that what needs it cannot be left out there.
+(`GATEWRIGHT_TEST_SERVERS`), so that tests that need it cannot be skipped there.
 """
 
 import os

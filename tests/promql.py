@@ -1,7 +1,7 @@
-"""As much of PromQL as the dashboard uses, over two scrapes that stand for a range.
+"""The part of PromQL that the dashboard uses, over two scrapes that stand for a range.
 
-Whatever else is written raises `ValueError`: it was not looked at. What `rate` and `increase` say
-is the growth from the first scrape to the second, taken as five minutes.
+Anything else raises `ValueError`, because nobody has checked it. `rate` and `increase` give the
+growth from the first scrape to the second, taken as five minutes.
 """
 
 import math

@@ -1,7 +1,7 @@
-"""A real Valkey or Redis of a test's own, on loopback, that can be stopped and started again.
+"""A real Valkey or Redis for one test, on loopback, that can be stopped and started again.
 
-It needs `redis-server` or `valkey-server` on the path; continuous integration installs one and
-says so (`GATEWRIGHT_TEST_SERVERS`), so that what is shared cannot be left out there.
+It needs `redis-server` or `valkey-server` on the path; continuous integration installs one and says
+so (`GATEWRIGHT_TEST_SERVERS`), so that tests of shared state cannot be skipped there.
 """
 
 import asyncio

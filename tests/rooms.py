@@ -1,4 +1,4 @@
-"""`python -m tests.rooms`: the map of the house, made from what modules say of themselves.
+"""`python -m tests.rooms`: writes the map of all source files from their docstrings.
 
 `docs/rooms.md` names every source file with the first line of its docstring; ARCHITECTURE.md has a
 line for each package and each room of the gateway, with the names of the rooms within.

@@ -1,4 +1,4 @@
-"""A whole data plane on a real socket, in a thread of its own, for tests that speak HTTP to it.
+"""A complete data plane on a real socket, in its own thread, for tests that speak HTTP to it.
 
 Its upstreams are `RecordingUpstream`s of the test: one stands for the in-house engine, the others
 for a managed Claude and a managed GPT, so that a test can look at every byte that left.

@@ -1,7 +1,8 @@
-"""A pytest plugin: files that several runs beside each other share, each tested by one of them.
+"""A pytest plugin that divides shared test files among runs side by side, each tested once.
 
-Whichever run is done with its own files takes the next of these, so all runs end at about the same
-time, whatever the machine is busy with. A file is claimed by making another, which succeeds once.
+Whichever run is done with its own files takes the next shared one, so all runs end at about the
+same time, whatever the machine is busy with. A run claims a file by creating another file, which
+only one run can do.
 """
 
 import hashlib

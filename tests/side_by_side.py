@@ -1,11 +1,11 @@
-"""`python -m tests.side_by_side`: the whole suite as four processes, beside each other.
+"""`python -m tests.side_by_side`: runs the whole suite as four processes, side by side.
 
-What drives browsers waits for pages, what tries faults waits for outages, what starts programs
-waits for them, and the rest computes: together they fill two cores, which three did to two thirds.
-Each part makes its own servers and folders, and at its end takes files that all parts share:
-without them the last one stood alone for minutes. The part that is named last speaks as it goes,
-the others when they are done, those that failed last; the very last lines say how each part ended.
-What failed is asked once more, alone, where it was little: docs/decisions/0032.
+Tests with browsers wait for pages, tests of faults wait for outages, tests that start programs wait
+for them, and the rest computes: together they fill two cores, which three processes only filled to
+two thirds. Each part makes its own servers and folders, and at its end takes files that all parts
+share: without them the last part ran alone for minutes. The part named last prints as it goes, the
+others when they are done, those that failed last; the very last lines say how each part ended. If
+only a few tests failed, they are run once more, alone: docs/decisions/0032.
 """
 
 import json

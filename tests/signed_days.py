@@ -1,4 +1,4 @@
-"""A log that was signed on other days, too: what running workers would have left behind."""
+"""Copies a log's signature to other days, as running workers would have left it."""
 
 from collections.abc import Iterable
 

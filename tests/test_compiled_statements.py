@@ -1,4 +1,4 @@
-"""What was compiled for one database serves the next of its kind, and no other."""
+"""A compiled statement serves the next database of the same kind, and no other."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The dashboard asks for what there is, says what the alarms say, and is not empty."""
+"""The dashboard queries existing metrics, agrees with the alarms, and is not empty."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""The suite's own databases: what a test is given has nothing of another test in it."""
+"""The suite's own databases: a test's database holds nothing from another test."""
 
 import asyncpg
 import pytest

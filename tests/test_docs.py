@@ -1,4 +1,4 @@
-"""The documents are kept true: what the code has stands in them, and what they show happens."""
+"""The documents are true: they contain what the code has, and their examples work."""
 
 import ast
 import asyncio

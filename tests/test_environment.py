@@ -1,4 +1,4 @@
-"""constraints/environment.py: which build of Python an environment is made of."""
+"""Tests constraints/environment.py: the choice of the Python build for an environment."""
 
 import importlib.util
 import os

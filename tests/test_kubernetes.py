@@ -1,4 +1,4 @@
-"""The manifests for Kubernetes: what they name is there, and no pod may do more than it has to."""
+"""The Kubernetes manifests: all they name exists, and no pod may do more than it has to."""
 
 import ipaddress
 import re

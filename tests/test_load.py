@@ -1,4 +1,4 @@
-"""The load generator says what the bad answers were: who looks at a table has no log any more."""
+"""The load generator describes bad answers: whoever reads a table no longer has a log."""
 
 import argparse
 import asyncio

@@ -1,4 +1,4 @@
-"""The tool that makes mutants: what it changes, whom it asks, and what it says of the answer."""
+"""The mutation tool: what it changes, which tests it runs, and how it reports the result."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The pages can be read: links lead to a heading that is there, and no paragraph goes on and on."""
+"""The pages are readable: links lead to an existing heading, and no paragraph is too long."""
 
 import re
 from collections import Counter

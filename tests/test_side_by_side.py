@@ -1,4 +1,4 @@
-"""The suite's own runner: a part that is stuck or dies is a failure, and is not asked again."""
+"""The suite's own runner: a part that hangs or dies is a failure, and is not run again."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The house rules of CONTRIBUTING.md as code: what ruff, mypy and import-linter do not look at."""
+"""The house rules of CONTRIBUTING.md as code: those ruff, mypy and import-linter do not check."""
 
 import ast
 import configparser

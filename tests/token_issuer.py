@@ -1,7 +1,7 @@
-"""An issuer of tokens on a real socket: it publishes its keys, signs with them, and can misbehave.
+"""A token issuer on a real socket: it publishes its keys, signs with them, and can misbehave.
 
-It stands for a cluster or an identity provider: what it signs is made by `cryptography` and PyJWT's
-signers, and what must not be taken is put together by hand here.
+It stands for a cluster or an identity provider. Tokens are signed by `cryptography` and PyJWT's
+signers; tokens that must be refused are put together by hand here.
 """
 
 import base64

@@ -1,6 +1,6 @@
-"""A pytest plugin: vendors' clients of one process read the machine's authorities once.
+"""A pytest plugin that makes the vendors' clients read the machine's authorities only once.
 
-Each client reads them all, for 45 ms of processor; here they speak to loopback without TLS.
+Each client reads them all, for 45 ms of processor time; here they speak to loopback without TLS.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What the recording upstream answers on OpenAI's endpoint for text completions."""
+"""The recording upstream's answers on OpenAI's endpoint for text completions."""
 
 from typing import Protocol
 

@@ -1,4 +1,4 @@
-"""What the recording upstream answers on Anthropic's messages endpoint."""
+"""The recording upstream's answers on Anthropic's messages endpoint."""
 
 from typing import Protocol
 

@@ -1,4 +1,4 @@
-"""What the recording upstream answers on OpenAI's responses endpoint."""
+"""The recording upstream's answers on OpenAI's responses endpoint."""
 
 from typing import Protocol
 

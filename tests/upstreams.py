@@ -1,4 +1,4 @@
-"""A recording fake upstream on a real socket: what every test of the way out speaks to.
+"""A recording fake upstream on a real socket, used by all tests of calls to upstreams.
 
 It answers OpenAI chat completions and Anthropic messages, whole and streamed, and can be told to
 misbehave::

@@ -1,6 +1,6 @@
-"""Both vendors' batch APIs as a part of the recording upstream, as strict as the vendors are.
+"""Both vendors' batch APIs, as a part of the recording upstream and as strict as the vendors.
 
-It answers every line like the upstream would by itself, and misbehaves by `ParcelFaults`.
+It answers every line as the upstream itself would, and misbehaves as `ParcelFaults` says.
 """
 
 import re

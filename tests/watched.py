@@ -1,9 +1,9 @@
-"""A pytest plugin: whatever a test that is stuck leaves behind is ended, too.
+"""A pytest plugin that also ends whatever a stuck test leaves behind.
 
-A test that pytest-timeout ends by its signal is failed in the middle of the event loop, and anyio
-leaves its coroutine there: the next fixture to be cleared up waited for it, for ever. pytest's own
-watch (`faulthandler_timeout`) ends with the first exception of a test, for the sake of debuggers,
-so that such a run went on until somebody gave up on it, and nothing said where it stood.
+When pytest-timeout fails a test by its signal in the middle of the event loop, anyio leaves the
+test's coroutine there, and the next fixture to be cleared up waited for it for ever. pytest's own
+watch (`faulthandler_timeout`) ends with the first exception of a test, for the sake of debuggers.
+So such a run went on until somebody gave up on it, and nothing said where it was stuck.
 """
 
 import asyncio

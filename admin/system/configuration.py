@@ -1,4 +1,4 @@
-"""The configuration in force: start checks, schema, features, sign-in, and non-secret settings."""
+"""The configuration in force: start checks, schema, features, sign-in, non-secret settings."""
 
 from typing import Any, Final
 from urllib.parse import urlsplit
