@@ -1,11 +1,12 @@
 """Fits the token estimators of `gateway.estimate` anew, and says how good they are.
 
 `make vocabularies` fetches into `.clients` the vocabularies that the vendors published (OpenAI's
-o200k, the one of Anthropic's older models) and texts in many languages. Then `python -m
-benchmarks.fit_estimates --data DIR` takes those and others (`texts_by_kind`; DIR is the folder of
-the labelled sets, which `gatewright train complexity` and `train pii` take), counts them, and
-prints the weights to be written into the module. A third of the texts, chosen by digest, is never
-used for fitting: `--kept` says how close the module's own weights come on that third, by kind.
+o200k, the one of Anthropic's older models) and texts in many languages.
+`python -m benchmarks.fit_estimates --data DIR` takes those and others (`texts_by_kind`; DIR is the
+folder of the labelled sets, which `gatewright train complexity` and `train pii` take), counts them,
+and prints the weights to be written into the module. A third of the texts, chosen by digest, is
+never used for fitting: `--kept` says how close the module's own weights come on that third, by
+kind.
 """
 
 import argparse
