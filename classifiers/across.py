@@ -24,21 +24,21 @@ from classifiers.verdicts import CLEAN, Verdict, counted
 
 
 _EDGE_LENGTH: Final = 96
-"""So much of the beginning and the end of a message is looked at."""
+"""Characters of a message's beginning and end that are looked at."""
 _RUN: Final = r"\d(?:\W{0,3}\d){0,31}"
 _HEAD = re.compile(rf"\D{{0,40}}(?<![\w.])({_RUN})(?!\w)")
 _TAIL = re.compile(rf"(?<![\w.])({_RUN})(?!\w)\D{{0,40}}\Z")
 _APART_MAX: Final = 4
-"""At most so many messages may stand between two pieces."""
+"""The most messages that may stand between two pieces."""
 _SMALL: Final = 2
 _SHORT: Final = 5
-"""A message of so few digits and nothing else is a score, a year or a count as well."""
+"""A message of this many digits or fewer, and nothing else, may be a score, year or count."""
 _LEAST_GROUPS: Final = 4
 WINDOWS_MAX: Final = 1_000
 
 
 class Edges(Struct, frozen=True):
-    """How many digits a message begins and ends with, and whether it says nothing else."""
+    """How many digits a message begins and ends with, and whether it has nothing else."""
 
     role: str
     head: int
@@ -47,13 +47,13 @@ class Edges(Struct, frozen=True):
 
 
 class Window(Struct, frozen=True):
-    """Messages, by their places, that may hold one number together."""
+    """Messages, by their places, that may share one number."""
 
     places: tuple[int, ...]
 
 
 def edges_of(role: str, text: str) -> Edges | None:
-    """What speaks of a torn number at the edges of a message; None for nearly every message."""
+    """Signs of a split number at the edges of a message; None for nearly every message."""
     head = _HEAD.match(text[:_EDGE_LENGTH])
     tail = _TAIL.search(text[-_EDGE_LENGTH:])
     if head is None and tail is None:
@@ -67,7 +67,7 @@ def _count(match: re.Match[str] | None) -> int:
 
 
 def windows(edges: Sequence[tuple[int, Edges]]) -> Iterator[Window]:
-    """Which messages may hold a number together, by how many digits stand at their edges.
+    """Sets of messages that may share a number, by the number of digits at their edges.
 
     `edges` are those of the messages that have any, with the place of each.
     """
@@ -100,10 +100,10 @@ def _ending(said: Sequence[tuple[int, Edges]], last: int) -> Iterator[Window]:
 
 
 def _says_nothing(said: Sequence[tuple[int, Edges]], first: int, last: int, longest: int) -> bool:
-    """Whether messages of few digits each are no number, though of ten one has a check digit.
+    """Whether messages of few digits each are no number, though one in ten passes a check digit.
 
-    So are scores by which a model is shown how to judge, and what tools counted: digits and pairs
-    of them, fewer than four groups, and some out of a longer row.
+    Such are scores in examples that show a model how to judge, and counts from tools: digits and
+    pairs of them, fewer than four groups, and some out of a longer row.
     """
     if longest <= _SMALL or last - first + 1 < _LEAST_GROUPS:
         return True
@@ -116,14 +116,14 @@ def _says_nothing(said: Sequence[tuple[int, Edges]], first: int, last: int, long
 
 
 def edges_in(text: str) -> str:
-    """All of a message that `labels_across` looks at: it says the same of this."""
+    """The part of a message that `labels_across` looks at; its answer for this is the same."""
     if len(text) <= 2 * _EDGE_LENGTH:
         return text
     return text[:_EDGE_LENGTH] + text[-_EDGE_LENGTH:]
 
 
 def labels_across(texts: Sequence[str]) -> tuple[str, ...]:
-    """What the digits at the edges of these texts make together; nothing where nobody says so."""
+    """Labels of numbers that the digits at these texts' edges form; empty without support."""
     views = [normalise(text[-_EDGE_LENGTH:]).text for text in texts[:-1]]
     views.append(normalise(texts[-1][:_EDGE_LENGTH]).text)
     edge = f"{views[0]} {views[-1]}"
@@ -150,7 +150,7 @@ def labels_across(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def labels_in_blocks(said: Sequence[str]) -> tuple[str, ...] | None:
-    """What the blocks of one message hold together; None where they are too many to be tried."""
+    """Labels of values split over a message's blocks; None if they are too many to be tried."""
     edges = [(at, each) for at, text in enumerate(said) if (each := edges_of("", text)) is not None]
     found = list(islice(windows(edges), WINDOWS_MAX + 1))
     if len(found) > WINDOWS_MAX:
@@ -161,7 +161,7 @@ def labels_in_blocks(said: Sequence[str]) -> tuple[str, ...] | None:
 
 
 def _ends(groups: Sequence[str]) -> list[int]:
-    """After how many groups a number may end: not within a row of groups that are alike."""
+    """The numbers of groups after which a number may end: not within a row of like groups."""
     counts = range(len(groups), 0, -1)
     return [n for n in counts if n == len(groups) or len(groups[n]) != len(groups[n - 1])]
 
@@ -171,7 +171,7 @@ def _is_bare(text: str) -> bool:
 
 
 def verdict_of(labels: Sequence[str]) -> Verdict:
-    """What stands in several messages: counted, and without a place of its own."""
+    """The verdict on values split over several messages: counted, without a place."""
     if not labels:
         return CLEAN
     counts = tuple(sorted((label, labels.count(label)) for label in set(labels)))
@@ -179,7 +179,7 @@ def verdict_of(labels: Sequence[str]) -> Verdict:
 
 
 def joined(one: Verdict, other: Verdict) -> Verdict:
-    """What two verdicts on a part say of it; the places are those of the first."""
+    """Joins two verdicts on a part; the places are those of the first."""
     if one is CLEAN or other is CLEAN:
         return other if one is CLEAN else one
     counts = tuple(counted((one, other)).items())

@@ -19,9 +19,9 @@ from classifiers.units import SEAM, Chain
 
 
 REACH: Final = 128
-"""So much on either side of where a part ends is read for a value that goes on behind it."""
+"""Characters read on either side of a part's end, for a value that goes on after it."""
 _WORD_LENGTH = 4096
-"""Of a word that reaches further so much."""
+"""Characters read of a word that reaches further."""
 
 ScanText = Callable[[str], Scan]
 
@@ -43,7 +43,7 @@ class Seamed:
         self.text = "".join(parts)
 
     def origin(self, place: int) -> int:
-        """Where in the text without marks the character at a place stands."""
+        """The place of a character in the text without marks."""
         return place - bisect_left(self._marks, place)
 
 
@@ -52,7 +52,7 @@ def scan_both_ways(
 ) -> Scan:
     """The findings of class `least` and above in a text whose parts end at `edges`.
 
-    What overlaps is one finding, by the name of the most sensitive, then of the longest.
+    Overlapping ones become one finding, with the label of the most sensitive, then the longest.
     """
     one = scan(text)
     inner = [edge for edge in edges if 0 < edge < len(text)]
@@ -86,10 +86,10 @@ def _weight(finding: Finding) -> tuple[int, int]:
 
 
 def torn_values(text: str, chain: Chain, known: Sequence[Finding]) -> list[str]:
-    """Labels of values that patterns find only where the texts of a chain are read as one.
+    """Labels of values that patterns find only if the texts of a chain are read as one.
 
-    `known` is what is found in the text as it is, in order. Where it covers all that stands of a
-    value in one of the parts, what stands in the next is no part of it but comes behind it.
+    `known` are the findings in the text as it is, in order. If they cover all of a value in one of
+    the parts, the text in the next part does not belong to the value but follows it.
     """
     parts = [text[start:end] for start, end in chain]
     joined, edges = "".join(parts), [0, *accumulate(map(len, parts))]

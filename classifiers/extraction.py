@@ -46,7 +46,7 @@ WIRE_WORDS = frozenset(
     """.split()  # noqa: SIM905 - a list literal of ninety words would fill two screens.
 )
 _ORDINARY: Final = 2
-"""Keys of a message that has a role and a content and no more."""
+"""The number of keys of a message with a role and a content and nothing else."""
 _LONGEST_WIRE_WORD: Final = max(map(len, WIRE_WORDS))
 _WORDS_OF = frozenset(
     {
@@ -55,11 +55,11 @@ _WORDS_OF = frozenset(
         *("code", "logs", "stdout", "stderr", "diff", "transcript"),
     }
 )
-"""Under which names messages and parts say their words."""
+"""Names of the fields in which messages and parts have their text."""
 _GIVEN: Final = frozenset({"input", "arguments"})
-"""What a tool is given: it has names of its own, and all of it is said."""
+"""A tool's arguments: they have names of their own, and all of it is text."""
 _SYSTEM_KEYS = frozenset({"system", "instructions"})
-# Content parts that bring or name content which is not text, by the value of "type".
+# Content parts that hold or name content which is not text, by the value of "type".
 _OPAQUE_PARTS = {
     "image": "image",
     "image_url": "image",
@@ -88,11 +88,11 @@ _READABLE_PARTS = frozenset(
     """.split()  # noqa: SIM905 - a list literal would fill a screen.
 )
 _TEXTS = frozenset({"text", "input_text", "output_text", "summary_text", "reasoning_text"})
-"""Content parts whose texts a model reads one behind the other."""
+"""Content parts whose texts a model reads one after the other."""
 _NO_SEAMS: Final = {ord(SEAM): "\x1d", ord(CUT): "\x1d"}
 _PART_DEPTH = 4
 _BLOCKS_DEPTH: Final = 3
-"""Of the list that a message's content is."""
+"""The depth of the list that is a message's content."""
 _IMAGE_KEYS = frozenset({"source", "image_url", "file_id", "result"})
 _BINARY_KEYS = frozenset({"data", "file_data", "image_base64", "b64_json"})
 _LONGEST_ROLE = 16
@@ -175,7 +175,7 @@ class _Walk:
             role, content = message.get("role"), message.get("content")
             named = role if isinstance(role, str) and len(role) < _LONGEST_ROLE else ""
             if named in WIRE_WORDS and content.__class__ is str and len(message) == _ORDINARY:
-                # Nothing but a role and a text, which is what most messages are.
+                # Nothing but a role and a text, as in most messages.
                 self.string(content, named, 3, 0)
             else:
                 self.mapping(message, named, 2, 0)
@@ -201,7 +201,7 @@ class _Walk:
             self.reasons.add("unknown-type")
 
     def items(self, items: Sequence[object], role: str, depth: int, nested: int) -> None:
-        """A list, in which texts of parts that follow each other may be one text."""
+        """Walk a list, in which the texts of consecutive parts may be one text."""
         if pieces := pieces_of(items):
             first = len(self.segments)
             for piece in pieces:
@@ -234,7 +234,7 @@ class _Walk:
             self.chains.append(tuple(chain))
 
     def end_block(self, begin: int, depth: int, *, goes_on: bool) -> None:
-        """Note what one part of a message's content said; texts that follow each other are one."""
+        """Note the text of one part of a message's content; consecutive texts are one."""
         if self.is_message and depth == _BLOCKS_DEPTH and begin < len(self.segments):
             first = self.blocks.pop()[0] if goes_on else begin
             self.blocks.append((first, len(self.segments)))
@@ -279,9 +279,9 @@ class _Walk:
         return True
 
     def set_aside(self, begin: int) -> None:
-        """What was found since stands beside the words of a message.
+        """Mark all segments since `begin` as standing beside the words of a message.
 
-        A list of bytes stays known as that: nothing can be put in the place of what it says.
+        A list of bytes keeps its kind: its text cannot be replaced.
         """
         for at in range(begin, len(self.segments)):
             if self.segments[at].kind != CODES:
@@ -339,10 +339,10 @@ class _Walk:
         self.value(inner, role, depth + 1, nested + 1)
 
     def number(self, number: float, role: str) -> None:
-        """Numbers long enough to be an identifier are text as well.
+        """Treat a number long enough to be an identifier as text as well.
 
-        Of a number with a point or an exponent a float keeps so many digits that those of a longer
-        one are not known any more.
+        Of a number with a point or an exponent a float keeps only some digits; the rest of a longer
+        one is not known any more.
         """
         if not -_LONG_NUMBER <= number <= _LONG_NUMBER:
             if isinstance(number, int):
@@ -361,13 +361,13 @@ class _Walk:
             self.reasons.add(TOO_MANY)
             return
         if SEAM in text or CUT in text:
-            # Nobody but us may part what is read as one text.
+            # Only we may put seams into what is read as one text.
             text = text.translate(_NO_SEAMS)
         self.segments.append(Segment(text, role, kind))
 
 
 def _is_unknown_part(kind: object) -> bool:
-    """Whether a mapping in a message's list names a type that nobody here has heard of."""
+    """Whether a mapping in a message's list names a type that is unknown here."""
     return isinstance(kind, str) and kind not in _READABLE_PARTS
 
 

@@ -35,7 +35,7 @@ from classifiers.verdicts import CLEAN, Verdict, counted, judge
 MAX_LENGTH = 4_000_000
 NO_KINDS: frozenset[str] = frozenset()
 TOO_MANY_TORN = Verdict((), (), DataClass.S0, ("too-many-candidates",))
-"""Of more messages that may hold a number together than are tried."""
+"""The verdict if more sets of messages may share a number than are tried."""
 
 
 class LocatedFinding(Struct, frozen=True):
@@ -50,10 +50,10 @@ class LocatedFinding(Struct, frozen=True):
 
 
 class Contents(Struct, frozen=True):
-    """What a request contains. `data_class` is what a policy uses; it fails towards secrecy.
+    """What a request contains. Policies use `data_class`, which fails towards secrecy.
 
     `found_class` is the class of the findings alone, `reasons` say what made the inspection
-    incomplete, `opaque_kinds` name content that is no text ("image", "audio", "document", …).
+    incomplete, `opaque_kinds` name content that is not text ("image", "audio", "document", …).
     """
 
     data_class: DataClass
@@ -69,14 +69,14 @@ class InspectionResult(Contents, frozen=True):
 
     findings: tuple[LocatedFinding, ...]
     is_torn: bool = False
-    """Whether something is counted that has no place of its own: in several parts, or as bytes."""
+    """Whether a counted finding has no place of its own: it is in several parts, or in bytes."""
 
 
 class Seen(Struct, frozen=True):
-    """What one part contains, without a word of it: it can be kept.
+    """What one part contains, without a word of it: it can be cached.
 
-    `reasons` and `opaque_kinds` are those of the walk, `segments` how many texts it came upon, and
-    `length` what they come to in one; nought where the part says nothing.
+    `reasons` and `opaque_kinds` are those of the walk, `segments` is the number of texts it found
+    and `length` their joined length; both are 0 for a part without text.
     """
 
     verdict: Verdict
@@ -85,7 +85,7 @@ class Seen(Struct, frozen=True):
     segments: int
     length: int
     edges: Edges | None = None
-    """Digits at its beginning and end, where it is a message: others may hold the rest."""
+    """Digits at its beginning and end, if it is a message: other messages may hold the rest."""
 
 
 def inspect(
@@ -96,9 +96,9 @@ def inspect(
     """Inspect a decoded JSON request.
 
     Args:
-        document: what the JSON decoder gave.
+        document: the result of a JSON decoder.
         tolerated_opaque: kinds of opaque content that a policy lets pass unread.
-        scanner: what reads the texts.
+        scanner: reads the texts.
     """
     return inspect_extraction(
         extract(document), tolerated_opaque, lambda unit: judge(unit, scanner)
@@ -110,12 +110,12 @@ def inspect_extraction(
     tolerated_opaque: frozenset[str],
     judged: Callable[[Unit], Verdict],
 ) -> InspectionResult:
-    """Inspect what `extract` gave; the gateway extracts once and scores complexity from it too.
+    """Inspect the result of `extract`; the gateway extracts once, and scores complexity from it.
 
     Args:
         extraction: of a whole request.
         tolerated_opaque: as for `inspect`.
-        judged: the verdict on a unit, found now or kept from before.
+        judged: gives the verdict on a unit, new or from a cache.
     """
     units, reasons = extraction.units(), extraction.reasons
     if sum([len(unit.text) for unit, _ in units]) > MAX_LENGTH:
@@ -134,7 +134,7 @@ def inspect_extraction(
 
 
 def see(part: Part, before: Part | None, judged: Callable[[Unit], Verdict]) -> Seen:
-    """What a part contains; `before` is the last one before it that says anything."""
+    """What a part contains; `before` is the last part before it that has any text."""
     extraction = extract_parts((part,))
     text = extraction.joined()
     verdict = CLEAN
@@ -154,20 +154,20 @@ def see(part: Part, before: Part | None, judged: Callable[[Unit], Verdict]) -> S
 
 
 def windows_of(edges: Sequence[tuple[int, Edges]]) -> list[Window] | None:
-    """Which parts may hold a number together; None where they are too many to be tried."""
+    """Sets of parts that may share a number; None if they are too many to be tried."""
     found = list(islice(windows(edges), WINDOWS_MAX + 1))
     return found if len(found) <= WINDOWS_MAX else None
 
 
 def _in_blocks(extraction: Extraction) -> Iterator[Verdict]:
-    """What blocks of one message hold together, message by message."""
+    """Findings split over blocks of one message, message by message."""
     for said in extraction.said_in_blocks():
         labels = labels_in_blocks(said)
         yield TOO_MANY_TORN if labels is None else verdict_of(labels)
 
 
 def _across(extraction: Extraction, units: Sequence[tuple[Unit, int]]) -> Verdict:
-    """What several messages hold together."""
+    """Findings split over several messages."""
     edges: list[tuple[int, Edges]] = []
     firsts = [*(first for _, first in units), len(extraction.segments)]
     texts = [extraction.said(*place) for place in pairwise(firsts)]
@@ -189,10 +189,10 @@ def in_all(
     tolerated_opaque: frozenset[str] = NO_KINDS,
     across: Verdict = CLEAN,
 ) -> Contents | None:
-    """What all parts of a request contain; None where they are longer than may be read at once.
+    """What all parts of a request contain; None if they are longer than may be read at once.
 
-    The same as `inspect` says of the request, but for the places. `across` is what several of them
-    hold together.
+    It is what `inspect` says of the request, without the places. `across` are the findings split
+    over several parts.
     """
     length = segments = 0
     reasons: set[str] = set()
@@ -219,9 +219,9 @@ def _contents(
     tolerated_opaque: frozenset[str],
     noted: Sequence[Verdict],
 ) -> Contents:
-    """`reasons` are those for which the walk was not whole, `noted` the verdicts not CLEAN.
+    """`reasons` say why the walk was incomplete, `noted` are the verdicts that are not CLEAN.
 
-    Nearly every unit of nearly every request is clean, and then nothing is left to be gathered.
+    Nearly every unit of nearly every request is clean, and then there is nothing to gather.
     """
     if opaque_kinds:
         refused = [kind for kind in opaque_kinds if kind not in tolerated_opaque]
@@ -243,7 +243,7 @@ def _contents(
 
 
 def _first_units(units: Sequence[tuple[Unit, int]]) -> list[tuple[Unit, int]]:
-    """As many units from the end as may be read: the newest turn is never left out."""
+    """As many units, counted from the end, as may be read: the newest turn is never left out."""
     kept: list[tuple[Unit, int]] = []
     left = MAX_LENGTH
     for unit, first in reversed(units):

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 _MESSAGE_KEYS: Final = frozenset({"messages", "input"})
 _ASKING: Final = ("input", "prompt")
-"""Members that may be a question by themselves."""
+"""Members of a request that may be a question by themselves."""
 _TOOLS: Final = "tools"
 _USER: Final = "user"
 _TOOL_BLOCKS: Final = frozenset(
@@ -22,9 +22,9 @@ _TOOL_BLOCKS: Final = frozenset(
 
 
 class Part(Struct, frozen=True):
-    """A message, members of the request in their order, or a document that is no object at all.
+    """A message, members of the request in their order, or a document that is not an object.
 
-    Members are `prompted` where the request has no messages: then a bare `prompt` is a question.
+    Members are `prompted` if the request has no messages: then a bare `prompt` is a question.
     """
 
     kind: Literal["message", "members", "prompted", "document"]
@@ -34,7 +34,7 @@ class Part(Struct, frozen=True):
         return f"Part(kind={self.kind!r})"
 
     def asks(self) -> bool:
-        """Whether what a user wants to know stands in it."""
+        """Whether it holds a user's question."""
         if self.kind == "message":
             return is_asking(self.value)
         if self.kind == "document":
@@ -53,7 +53,7 @@ _MESSAGE: Final = partial(Part, "message")
 
 
 def parts_of(document: object) -> list[Part]:
-    """All of a document, in its order; total."""
+    """All parts of a document, in its order; total."""
     if not isinstance(document, dict):
         return [Part("document", document)]
     kind: Literal["members", "prompted"] = "members" if "messages" in document else "prompted"
@@ -76,12 +76,12 @@ def parts_of(document: object) -> list[Part]:
 
 
 def _is_talk(value: object) -> bool:
-    """Whether a list is one of messages: bare texts are one value, which may be a split one."""
+    """Whether a list consists of messages: a list of bare texts is one value, perhaps split."""
     return isinstance(value, list) and not (value and isinstance(value[0], str))
 
 
 def newest_asking(parts: Sequence[Part]) -> int:
-    """Which part the newest question stands in; -1 where nobody asks anything."""
+    """The index of the part with the newest question; -1 if there is none."""
     at = len(parts) - 1
     while at >= 0 and not parts[at].asks():
         at -= 1
@@ -89,7 +89,7 @@ def newest_asking(parts: Sequence[Part]) -> int:
 
 
 def is_asking(message: object) -> bool:
-    """Whether a message is a user's, and more than what came back from tools."""
+    """Whether a message is a user's, and more than results of tools."""
     if not isinstance(message, dict):
         return True
     content = message.get("content")
@@ -99,7 +99,7 @@ def is_asking(message: object) -> bool:
 
 
 def asked(key: object, value: object, *, prompted: bool) -> str | list[object] | None:
-    """What a request asks whose question is a bare text, or several; None for anything else."""
+    """The question of a request that is one bare text, or several; None for anything else."""
     if key == "prompt" and prompted and isinstance(value, list):
         return value if all(isinstance(each, str) for each in value) else None
     is_bare = key == "input" or (key == "prompt" and prompted)

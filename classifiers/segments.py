@@ -11,10 +11,10 @@ from classifiers.units import LEAD_LENGTH, SEAM, Chain, Unit
 
 
 CODES: Final = "codes"
-"""The kind of a segment that stands as numbers in the document, and not as the text it is."""
+"""The kind of a segment whose text is written as numbers in the document."""
 
 ASIDE: Final = "aside"
-"""Of one that stands beside the words of a message: who says them, how long they are cached."""
+"""The kind of one beside the words of a message: who says them, how long they are cached."""
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class Extraction(msgspec.Struct, frozen=True):
     """All segments in document order, and what could not be turned into segments.
 
     `newest_user` are indices of the segments of the newest user turn, `parts` of the first segment
-    of each part. `opaque_kinds` names content that is no text; `reasons` why the walk is partial.
+    of each part. `opaque_kinds` name content that is not text; `reasons` why the walk is partial.
     """
 
     segments: tuple[Segment, ...]
@@ -44,9 +44,9 @@ class Extraction(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...]
     parts: tuple[int, ...]
     chains: tuple[tuple[int, ...], ...] = ()
-    """Segments that are the texts of parts which follow each other in one message."""
+    """Groups of segments that are the texts of consecutive parts of one message."""
     blocks: tuple[tuple[int, int], ...] = ()
-    """First segment, and the one behind the last, of texts and results of tools in one message."""
+    """For each text or tool result in a message: its first segment, and the one after its last."""
 
     def __repr__(self) -> str:
         return f"Extraction(segments={len(self.segments)}, reasons={self.reasons})"
@@ -55,13 +55,13 @@ class Extraction(msgspec.Struct, frozen=True):
         return SEAM.join([segment.text for segment in self.segments])
 
     def said(self, first: int = 0, end: int | None = None) -> str:
-        """The words of a part, without what stands beside them; all of it where there are none."""
+        """The words of a part without what stands beside them; all of it if there are no words."""
         part = self.segments[first:end]
         words = [segment.text for segment in part if segment.kind != ASIDE]
         return SEAM.join(words or [segment.text for segment in part])
 
     def said_in_blocks(self) -> Iterator[list[str]]:
-        """Of each message that has several blocks, what each of them says."""
+        """The texts of the blocks, for each message that has several."""
         if len(self.blocks) < 2:  # noqa: PLR2004 - alone, a block has no other.
             return
         for _, inside in groupby(self.blocks, lambda block: bisect_right(self.parts, block[0])):
@@ -75,7 +75,7 @@ class Extraction(msgspec.Struct, frozen=True):
         return [0, *accumulate(lengths)][: len(self.segments)]
 
     def units(self) -> list[tuple[Unit, int]]:
-        """What is judged as a whole, one part each, with the index of its first segment."""
+        """The units to judge, one for each part, with the index of its first segment."""
         texts = [segment.text for segment in self.segments]
         edges = sorted({*self.parts, len(texts)})
         units = []
@@ -89,11 +89,11 @@ class Extraction(msgspec.Struct, frozen=True):
         return units
 
     def places(self) -> tuple[Chain, ...]:
-        """Where the chains of a single part stand in its text."""
+        """The places of a single part's chains in its text."""
         return tuple(self._places().values())
 
     def _places(self) -> dict[int, Chain]:
-        """Where each chain stands in the text of its part, by its first segment."""
+        """The place of each chain in the text of its part, by its first segment."""
         if not self.chains:
             return {}
         starts = self.starts()

@@ -12,7 +12,7 @@ LEAD_LENGTH: Final = 64
 
 
 Chain = tuple[tuple[int, int], ...]
-"""Places of text parts that follow each other: each may go on in the next."""
+"""Places of consecutive text parts: each may go on in the next."""
 
 
 class Unit(Struct, frozen=True):

@@ -39,7 +39,7 @@ class Verdict(Struct, frozen=True):
     found_class: DataClass
     reasons: tuple[str, ...]
     is_torn: bool = False
-    """Whether something is counted that stands in several parts, and has no place of its own."""
+    """Whether a counted finding is split over several parts, and has no place of its own."""
 
 
 CLEAN = Verdict((), (), DataClass.S0, ())
@@ -75,11 +75,11 @@ def judge(unit: Unit, scanner: Scanner, expired: Callable[[], bool] = never) -> 
 
 
 def _in_chunks(text: str, scanner: Scanner, expired: Callable[[], bool]) -> Scan:
-    """Scan a long text in pieces that overlap: nothing is lost at a cut, and time can be told.
+    """Scan a long text in overlapping pieces: nothing is lost at a cut, and time is checked.
 
     A private key is longer than the overlap: one that is open at a cut is read again from its head.
-    The headings of a table that goes on are read again before its next rows. A picture is known as
-    one by its end, which is seldom in the piece that it begins in.
+    The headings of a table that goes on are read again before its next rows. A picture is
+    recognised by its end, which is seldom in the piece that it begins in.
     """
     found: list[Finding] = []
     complete = True
@@ -116,9 +116,9 @@ def _heading(piece: str) -> str:
 
 
 def _overlap(text: str, end: int) -> int:
-    """How much before a cut is read again: so many characters that a reader sees.
+    """How much before a cut is read again: a fixed number of visible characters.
 
-    Where nobody sees hardly any, it is the most that may be, and something may be lost there.
+    If hardly any are visible, it is the largest overlap allowed, and a finding may be lost there.
     """
     tail = text[end - CHUNK_OVERLAP : end]
     if tail.isascii() or not normalise(tail).kept_before:
@@ -129,7 +129,7 @@ def _overlap(text: str, end: int) -> int:
 
 
 def _add(found: list[Finding], new: Finding) -> None:
-    """What a cut took the end of is told as the next piece has it."""
+    """Add a finding of the next piece; it replaces or extends one that the cut shortened."""
     at = len(found)
     while at and found[at - 1].end > new.start:
         at -= 1

@@ -19,7 +19,7 @@ from policies.reasons import Choice, sentence
 from policies.sifting import Matched, Sieve, matching
 
 
-# What could be cured without asking for something else comes first: a later try may succeed.
+# Reasons that can pass without a different request come first: a later try may succeed.
 _REFUSALS: Final[tuple[tuple[ExclusionKind, Refusal], ...]] = (
     ("unavailable", "no_target_available"),
     ("context", "context_too_long"),
@@ -50,7 +50,7 @@ def decide(document: PolicyDocument, facts: Facts) -> Decision:
 def _decision(
     document: PolicyDocument, facts: Facts, matched: Matched, sieve: Sieve, choice: Choice
 ) -> Decision:
-    """The choice in words, with all that it rests on."""
+    """The choice as a decision, with all that it is based on."""
     refusal, preference = choice.refusal, choice.preference
     hedge_after_ms = cascade_above_percent = None
     if preference is not None and len(choice.targets) > 1:
@@ -74,19 +74,19 @@ def _decision(
 
 
 def _excluded(facts: Facts, sieve: Sieve, choice: Choice) -> tuple[Exclusion, ...]:
-    """All but the chat model that somebody asked for by name to answer bare text."""
+    """All exclusions, except that of a chat model asked for by name to continue bare text."""
     if not choice.is_as_requested or facts.model_requested not in sieve.as_chat:
         return sieve.excluded
     return tuple(each for each in sieve.excluded if each.target != facts.model_requested)
 
 
 def preferences_asked(document: PolicyDocument, facts: Facts) -> Sequence[PreferenceStep]:
-    """The preferences that are looked at: those of the requested route, then the general ones."""
+    """The preferences to consider: those of the requested route, then the general ones."""
     return document.preferences_by_route.get(route_of(facts), ())
 
 
 def matching_preference(document: PolicyDocument, facts: Facts) -> PreferenceStep | None:
-    """The first of the preferences looked at that matches."""
+    """The first matching preference, in the order of `preferences_asked`."""
     route = route_of(facts)
     guard = document.preference_guards.get(route)
     bit = guard.first(facts) if guard is not None else 0
@@ -94,7 +94,7 @@ def matching_preference(document: PolicyDocument, facts: Facts) -> PreferenceSte
 
 
 def route_of(facts: Facts) -> str:
-    """What was asked for after `auto:`; empty for everything else."""
+    """The part of the requested model after `auto:`; empty for any other model."""
     requested = facts.model_requested
     return requested.removeprefix(ROUTE_PREFIX) if requested.startswith(ROUTE_PREFIX) else ""
 
@@ -139,7 +139,7 @@ def _choose(document: PolicyDocument, facts: Facts, sieve: Sieve) -> Choice:
 def _ordered(
     document: PolicyDocument, facts: Facts, sieve: Sieve, closed: Exclusion | None
 ) -> Choice:
-    """What is left, ordered by the first preference that matches; a refusal if nothing is."""
+    """The targets that are left, ordered by the first matching preference; or a refusal."""
     if not sieve.usable:
         kinds = {exclusion.kind for exclusion in sieve.excluded}
         refusals = [refusal for kind, refusal in _REFUSALS if kind in kinds]

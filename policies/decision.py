@@ -7,7 +7,7 @@ import msgspec
 from policies.document import AuditContent, Effect, OutputScanning, Refusal
 
 
-# In the order in which they are looked at: a target closed by policy is never "unavailable".
+# In the order of checking: a target closed by policy is never "unavailable".
 ExclusionKind: TypeAlias = Literal["policy", "scope", "capability", "context", "unavailable"]
 
 
@@ -21,7 +21,7 @@ class Exclusion(msgspec.Struct, frozen=True):
 
 
 class Obligations(msgspec.Struct, frozen=True):
-    """What whoever acts on the decision must keep; None means that no rule asks for it.
+    """What must be observed when acting on the decision; None means that no rule asks for it.
 
     `jurisdictions` is the clearance that the egress checks again: those of every target that
     policy and the key's scope permit, available or not. It is empty in a refusal.
@@ -35,14 +35,14 @@ class Obligations(msgspec.Struct, frozen=True):
     pseudonymise: bool = False
     redact: bool = False
     scan_output: OutputScanning | None = None
-    """Count what the answer contains, or mask it as well."""
+    """Whether to count what the answer contains, or to mask it as well."""
 
 
 class Decision(msgspec.Struct, frozen=True, cache_hash=True):
     """Allow with candidates in order, or deny with a kind of refusal; always with a reason.
 
-    Records name a decision by a digest of these fields, in this order: taking one away makes all
-    that was ever decided another decision than what is found when it is decided again.
+    Records name a decision by a digest of these fields, in this order. If a field were removed,
+    deciding a recorded request again would give another digest than the recorded one.
     """
 
     effect: Effect

@@ -36,9 +36,9 @@ Refusal: TypeAlias = Literal[
 
 
 class Defaults(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What holds when no rule says otherwise; `output_tokens_max` caps every request.
+    """Defaults for when no rule says otherwise; `output_tokens_max` caps every request.
 
-    An answer may be given again for `cache_s` seconds.
+    An answer may be given again, from the cache, for `cache_s` seconds.
     """
 
     output_tokens_max: int | None = None
@@ -73,8 +73,8 @@ class Constraint(msgspec.Struct, frozen=True, omit_defaults=True):
 class Canary(msgspec.Struct, frozen=True, omit_defaults=True):
     """A target that gets a share of the askers, and is the last resort of the others.
 
-    Its errors, latency and cost are compared with those of what the others get, and of its answers
-    how many fail the `checks` (`ANSWER_CHECKS`).
+    Its errors, latency and cost are compared with those of what the others get, and so is the
+    number of its answers that fail the `checks` (`ANSWER_CHECKS`).
     """
 
     target: str
@@ -87,11 +87,11 @@ ANSWER_CHECKS: Final = ("answered", "complete", "no_refusal", "format")
 
 
 class Preference(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A rule that orders; with `route` it is asked for as the model `auto:<route>`.
+    """A rule that orders targets; one with a `route` is requested as the model `auto:<route>`.
 
     `weights` share the askers among targets, `sticky` says who counts as the same asker, and after
     `hedge_after_ms` without an answer the next candidate is asked as well. With
-    `cascade_above_percent` an answer that fails more likely than that goes one tier up.
+    `cascade_above_percent`, an answer more likely than that to fail leads one tier up.
     """
 
     name: str
@@ -107,13 +107,13 @@ class Preference(msgspec.Struct, frozen=True, omit_defaults=True):
     stay_warm: bool = False
     """Stay with the target that has the conversation in its prompt cache, while that is cheaper."""
     cache_s: int | None = None
-    """In place of the default's."""
+    """Replaces the default's `cache_s`."""
     cache_like_percent: float | None = None
-    """Also what answered a question as near as this, by the cosine of their vectors."""
+    """Also give the answer to a question at least this similar, by the cosine of their vectors."""
 
 
 class Expectation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a test case demands of the decision; what is left out is not looked at."""
+    """What a test case demands of the decision; fields left out are not checked."""
 
     effect: Effect | None = None
     refusal: Refusal | None = None
@@ -148,7 +148,7 @@ class PolicyBody(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 OBLIGATIONS: Final = ("pseudonymise", "redact", "no_cache", "scan_output")
-"""Obligations that are there or not; a test case may expect them by name."""
+"""Obligations that are either present or not; a test case may expect them by name."""
 
 
 def canonical_json(body: PolicyBody) -> bytes:

@@ -11,11 +11,11 @@ DATA_CLASSES: Final = ("S0", "S1", "S2", "S3", "S4")
 # From the smallest sufficient model to the strongest.
 TIERS: Final = ("cheap", "mid", "frontier")
 
-# From the first to be served to the first to be turned away.
+# From the one served first to the one turned away first.
 SERVICE_TIERS: Final = ("priority", "standard", "batch")
 
 SEALING_DIALECTS: Final = ("anthropic_messages", "openai_responses")
-"""In which reasoning is signed or encrypted."""
+"""Dialects in which reasoning is signed or encrypted."""
 DIALECTS: Final = (
     "openai_chat",
     *SEALING_DIALECTS,
@@ -25,14 +25,14 @@ DIALECTS: Final = (
 BARE_TEXT: Final = "openai_completions"
 """The dialect whose prompts are continued as they are: not every model's upstream does that."""
 CONTINUES_TEXT: Final = "completions"
-"""The capability of those whose upstream does."""
+"""The capability of models whose upstream does."""
 
 AUTO: Final = "auto"
 ROUTE_PREFIX: Final = "auto:"
 
 
 ASSURANCES: Final = ("no_retention", "no_training")
-"""That nothing is kept after the answer, and that nothing is learnt from."""
+"""Nothing is kept after the answer, and nothing is used for training."""
 
 
 class TargetFacts(msgspec.Struct, frozen=True):
@@ -52,15 +52,15 @@ class TargetFacts(msgspec.Struct, frozen=True):
     unavailable_reason: str
     permitted_to_key: bool
     first_token_ms: int = 0
-    """Measured lately and rounded coarsely; 0 when it was not."""
+    """Recently measured and coarsely rounded; 0 if it was not measured."""
     cache_read_price_microusd_per_mtok: int | None = None
-    """Of tokens that its prompt cache knows; None where that is not known."""
+    """The price of tokens that its prompt cache knows; None if that price is not known."""
     assurances: frozenset[str] = frozenset()
     """What its provider has promised; see `ASSURANCES`."""
     seals: str = ""
-    """In which dialect its vendor seals reasoning that it alone can read; empty for none."""
+    """The dialect in which its vendor seals reasoning that only it can read; empty for none."""
     vectors: str = ""
-    """Which model's vectors it makes: others cannot be compared with them. Empty if it answers."""
+    """The model whose vectors it makes; no others compare with them. Empty if it answers."""
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -92,21 +92,21 @@ class Facts(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = {}
     """Request headers that the settings let policies see, by name with `_` for `-`."""
     warm_target: str = ""
-    """Who read the beginning of this conversation lately, where a preference stays warm."""
+    """The target that recently read this conversation's beginning, if a preference stays warm."""
     warm_tokens: int = 0
-    """How many tokens of it."""
+    """The number of tokens of that beginning."""
     injection: float = 0.0
-    """How much the worst result of a tool, or document, reads like orders to a model: 0 to 1."""
+    """How much the worst tool result or document reads like orders to a model: 0 to 1."""
     injection_suspected: bool = False
-    """Whether that is more than hardly any harmless text has."""
+    """Whether that score is higher than that of nearly every harmless text."""
     sealed: str = ""
-    """In which dialect the conversation's reasoning is sealed; empty where there is none."""
+    """The dialect in which the conversation's reasoning is sealed; empty if there is none."""
     longest_tokens_estimate: int = 0
-    """Of several texts that are read one by one the longest's; 0 where all of the input is one."""
+    """The longest one's, of several texts read one by one; 0 if the input is a single text."""
 
     @property
     def window_tokens(self) -> int:
-        """What a model's window has to hold at once."""
+        """Tokens that a model's context window has to hold at once."""
         return self.longest_tokens_estimate or self.input_tokens_estimate
 
 

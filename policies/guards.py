@@ -58,9 +58,9 @@ _FEW: Final = frozenset(
     {"hour_utc", "weekday"}
     | {name for name, fact in FACTS.items() if isinstance(fact, Text | Texts | Truth | Level)}
 )
-"""Facts that take few values, and the same ones again and again."""
+"""Facts with few possible values, which come again and again."""
 _ORDERED: Final = frozenset({"==", "<", "<=", ">", ">="})
-"""What a table of numbers can say: "not equal" also holds for what is no number."""
+"""Operators for a table of numbers: "not equal" also holds if there is no number."""
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -76,14 +76,14 @@ class Guard(msgspec.Struct, frozen=True):
 
     everything: int
     few: Callable[[Facts], object]
-    """Reads all facts at once that take few values, and that some rule asks for."""
+    """Reads at once all facts with few values that some rule asks for."""
     of_few: tuple[Allowed, ...]
     of_many: tuple[Allowed, ...]
     rests: Mapping[int, Condition]
-    """By bit, what the tables do not say."""
+    """By bit, the part of the condition that the tables do not cover."""
     rest_mask: int
     known: dict[object, int]
-    """By what `few` read: the bits that all of its tables let through."""
+    """By the values that `few` read: the bits that all of its tables let through."""
 
     def _let_through(self, facts: Facts) -> int:
         few = self.few(facts)
@@ -123,7 +123,7 @@ class Guard(msgspec.Struct, frozen=True):
 
 
 def make_guard(conditions: Sequence[str | None]) -> Guard:
-    """The guard of checked conditions, in the order of their rules; None always holds."""
+    """Builds the guard of checked conditions, in the order of their rules; None always holds."""
     rules = [_taken_apart(1 << place, when) for place, when in enumerate(conditions)]
     everything = (1 << len(rules)) - 1
     by_fact: dict[tuple[str, str], list[tuple[int, Atom]]] = {}
@@ -134,7 +134,7 @@ def make_guard(conditions: Sequence[str | None]) -> Guard:
     many: list[Allowed] = []
     for (fact, _), atoms in sorted(by_fact.items()):
         (few if fact in _FEW else many).append(table(fact, atoms, everything))
-    # A data class is read with whether the inspection was complete.
+    # The data class depends on whether the inspection was complete, so both are read.
     read = attrgetter("inspection_complete", *sorted({fact for fact, _ in by_fact} & _FEW))
     rests = {rule.bit: rule.rest for rule in rules if rule.rest is not None}
     return Guard(everything, read, tuple(few), tuple(many), rests, sum(rests), {})
@@ -164,7 +164,7 @@ def _taken_apart(bit: int, when: str | None) -> Rule:
 
 
 def atom_of(node: Node) -> Atom | None:
-    """The comparison as a table can hold it; None for everything else."""
+    """The comparison in the form that a table can hold; None for any other node."""
     match node:
         case Name(name=name) if isinstance(FACTS[name], Truth):
             return Atom(name, "==", (True,))

@@ -19,9 +19,9 @@ SEPARATOR: Final = "/"
 
 
 def compose(levels: Sequence[PolicyDocument]) -> PolicyDocument:
-    """One document of several, the outermost first; a single one is itself.
+    """Combines several documents, the outermost first, into one; a single one stays as it is.
 
-    Rules keep their names, with the document's name before them where two levels use the same.
+    Rules keep their names; if two levels use the same one, the document's name is put before it.
     """
     if len(levels) == 1:
         return levels[0]
@@ -34,7 +34,7 @@ def compose(levels: Sequence[PolicyDocument]) -> PolicyDocument:
         names = _names_of(body, used)
         constraints += [replace(rule, name=names[rule.name]) for rule in body.constraints]
         own = [replace(rule, name=names[rule.name]) for rule in body.preferences]
-        # A preference without an order has the one in force at its level, whatever is said below.
+        # A preference without an order takes the one in force at its own level, not one from below.
         order = _order([*outer, body.defaults])
         own = [rule if rule.order else replace(rule, order=order) for rule in own]
         own = [_kept_at_most(rule, outer) for rule in own]
@@ -53,7 +53,7 @@ def compose(levels: Sequence[PolicyDocument]) -> PolicyDocument:
 
 
 def rule_names(levels: Sequence[PolicyBody]) -> Mapping[str, str]:
-    """By its own name what each rule of the last level is called under those before it."""
+    """The name of each rule of the last level in the composed policy, by its own name."""
     used: set[str] = set()
     names: Mapping[str, str] = {}
     for body in levels:
@@ -62,9 +62,9 @@ def rule_names(levels: Sequence[PolicyBody]) -> Mapping[str, str]:
 
 
 def _names_of(body: PolicyBody, used: set[str]) -> dict[str, str]:
-    """Adds them to those that are used.
+    """Names for a level's rules; adds them to those that are used.
 
-    None is called as another of its level is: an approval of one would be an approval of both.
+    No two rules of a level share a name: an approval of one would be an approval of both.
     """
     taken = used | {rule.name for rule in _rules(body)}
     names: dict[str, str] = {}
@@ -83,7 +83,7 @@ def _rules(body: PolicyBody) -> tuple[Constraint | Preference, ...]:
 
 
 def _kept_at_most(rule: Preference, outer: Sequence[Defaults]) -> Preference:
-    """The rule, with answers given again no longer and no looser than the levels above say."""
+    """The rule, with its cache settings no longer and no looser than the levels above allow."""
     above = _cached(outer)
     if rule.cache_s is not None and above.cache_s is not None:
         rule = replace(rule, cache_s=min(rule.cache_s, above.cache_s))
@@ -94,14 +94,14 @@ def _kept_at_most(rule: Preference, outer: Sequence[Defaults]) -> Preference:
 
 
 def _cached(levels: Sequence[Defaults]) -> Defaults:
-    """The strictest of what the levels say of the cache."""
+    """The strictest cache settings of all levels."""
     spans = [level.cache_s for level in levels if level.cache_s is not None]
     shares = [each.cache_like_percent for each in levels if each.cache_like_percent is not None]
     return Defaults(cache_s=min(spans, default=None), cache_like_percent=max(shares, default=None))
 
 
 def _order(levels: Sequence[Defaults]) -> tuple[str, ...]:
-    """What the nearest level says that says any; a document does not tell `cheapest` from none."""
+    """The order of the nearest level that sets one; `cheapest` is the default, so it sets none."""
     silent = Defaults().order
     said = [level.order for level in levels if level.order != silent]
     return said[-1] if said else silent

@@ -32,7 +32,7 @@ Place: TypeAlias = tuple[int, ...]
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """Targets with their ranks; `fixed` is the order where the ranks alone decide it."""
+    """Targets with their ranks; `fixed` is the order if the ranks alone decide it."""
 
     rows: tuple[tuple[Place, Place, TargetFacts], ...]
     fixed: tuple[TargetFacts, ...] | None
@@ -49,7 +49,7 @@ class Ordering(msgspec.Struct, frozen=True):
     sticky: Sticky = "key"
 
     def prepare(self, targets: Sequence[TargetFacts]) -> Prepared:
-        """What can be said about these targets before a request is known."""
+        """Whatever can be worked out for these targets before a request is known."""
         rows = tuple(
             (
                 tuple([rank(target) for rank in self.before]),
@@ -138,7 +138,7 @@ def price_order(facts: Facts, target: TargetFacts) -> int:
 
 
 def warm_first(targets: tuple[TargetFacts, ...], facts: Facts) -> tuple[TargetFacts, ...]:
-    """The target that has the conversation cached in front, if the request is no dearer there."""
+    """Puts the target with the conversation in its cache first, if the request costs no more."""
     warm = next((each for each in targets if each.name == facts.warm_target), None)
     if warm is None or warm is targets[0] or warm.cache_read_price_microusd_per_mtok is None:
         return targets
@@ -150,9 +150,9 @@ def warm_first(targets: tuple[TargetFacts, ...], facts: Facts) -> tuple[TargetFa
 
 
 def unsealing_first(targets: tuple[TargetFacts, ...], sealed: str) -> tuple[TargetFacts, ...]:
-    """Targets that can read the conversation's sealed reasoning in front; else as they were.
+    """Puts targets first that can read the conversation's sealed reasoning; else no change.
 
-    To all others it is dropped, and they begin to think anew.
+    For all other targets it is dropped, and they reason from the beginning.
     """
     able = tuple(each for each in targets if each.seals == sealed)
     if not able or len(able) == len(targets):
@@ -169,7 +169,7 @@ def sticky_value(facts: Facts, sticky: Literal["key", "project", "workspace"]) -
 
 
 def share(*names: str) -> float:
-    """A number above 0 and at most 1 that the names always get again, evenly spread."""
+    """A number above 0 and at most 1: the same for the same names, and evenly spread."""
     text = "\x00".join(names).encode("utf-8", "replace")
     return (int.from_bytes(blake2b(text, digest_size=8).digest()) + 1) / _DRAWS
 
@@ -183,7 +183,7 @@ def _house(target: TargetFacts) -> int:
 
 
 def _speed(target: TargetFacts) -> int:
-    """Measured time to first token; what was never measured comes last."""
+    """Measured time to first token; targets that were never measured come last."""
     return target.first_token_ms or 10**9
 
 

@@ -15,7 +15,7 @@ from policies.selectors import Selects, compile_selector
 
 
 class Closure(msgspec.Struct, frozen=True):
-    """One way in which a constraint closes targets, with the words for it."""
+    """One way in which a constraint closes targets, and its wording."""
 
     closes: Selects
     reason: str
@@ -42,7 +42,7 @@ class PreferenceStep(msgspec.Struct, frozen=True):
 
 
 class PolicyDocument(msgspec.Struct, frozen=True, eq=False):
-    """A policy as `decide` takes it; equal digests mean equal decisions, and equal documents."""
+    """A policy ready for `decide`; equal digests mean equal decisions, and equal documents."""
 
     body: PolicyBody
     digest: str
@@ -52,19 +52,19 @@ class PolicyDocument(msgspec.Struct, frozen=True, eq=False):
     # Per route its own preferences and then the general ones; under "" only the general ones.
     preferences_by_route: Mapping[str, tuple[PreferenceStep, ...]]
     guard: Guard
-    """Which constraints hold, by their places."""
+    """Finds the constraints that hold, by their places."""
     preference_guards: Mapping[str, Guard]
     """The same for the preferences of each route."""
     memory: dict[int, Any] = msgspec.field(default_factory=dict)
     """What `policies.sifting` remembers, by the bits of the constraints that matched."""
 
     levels: tuple["PolicyDocument", ...] = ()
-    """What it was put together of, the outermost first; nothing where it is one document."""
+    """The documents it is composed of, the outermost first; empty for a single document."""
     facts_read: frozenset[str] = frozenset()
-    """Names of the facts that any rule looks at: what nobody reads need not be found out."""
+    """Names of the facts that any rule reads; other facts need not be determined."""
 
     def __eq__(self, other: object) -> bool:
-        # By what it says: two compilations of one text share no closure, and remember other things.
+        # By its digest: two compilations of one text share neither closures nor memory.
         return isinstance(other, PolicyDocument) and self.digest == other.digest
 
     def __hash__(self) -> int:

@@ -24,7 +24,7 @@ _BEFORE_CONTEXT: Final[frozenset[ExclusionKind]] = frozenset({"policy", "scope",
 
 
 class Sieve:
-    """Targets after the constraints: usable ones, the first exclusion of every other, clearance."""
+    """Targets after the constraints: usable ones, each other's first exclusion, clearance."""
 
     __slots__ = (
         "as_chat",
@@ -65,14 +65,14 @@ class Sieve:
         self.usable = tuple(usable)
         self.excluded = tuple(excluded)
         self.as_chat = as_chat
-        """Targets that do not continue bare text, and what else is against each: who asks for one
-        by its name may ask it as a chat."""
+        """Targets that do not continue bare text, and any other exclusion of each: a caller who
+        names one may have it answer as a chat."""
         self.roomy_below = min(windows, default=facts.window_tokens + 1)
         self.obligations = matched.obligations(tuple(sorted(jurisdictions)))
         self.refused = matched.obligations(())
         self.orders: dict[str, Prepared] = {}
         self.decisions: dict[str, Decision] = {}
-        """By the model that was asked for by name and given: nothing else is in these."""
+        """By requested model, only for requests that named a model and got it."""
 
     def ordered(self, ordering: Ordering, facts: Facts) -> tuple[TargetFacts, ...]:
         """The usable targets in the order of a preference."""
@@ -123,7 +123,7 @@ class Matched:
         self.input_cap = None if capped is None else capped.constraint.cap_input_tokens
         asked = {rule.audit_content for rule in rules}
         levels: tuple[AuditContent, ...] = ("none", "redacted", "encrypted")
-        # The most reticent of what the rules ask for.
+        # The strictest of what the rules ask for.
         self.audit_content = next((level for level in levels if level in asked), None)
         scans = {rule.scan_output for rule in rules}
         self.scan_output: OutputScanning | None = None
@@ -154,7 +154,7 @@ class Matched:
         needs |= facts.stream << 3 | (facts.dialect == BARE_TEXT) << 4
         key = (id(facts.targets), needs)
         known = self.sieves.get(key)
-        # The sieve keeps its targets, so that nothing else has their id meanwhile.
+        # The sieve keeps its targets alive, so that no other object can get their id meanwhile.
         if known is not None:
             if facts.window_tokens < known.roomy_below:
                 return known
@@ -203,7 +203,7 @@ def capabilities_needed(facts: Facts) -> list[str]:
 def exclusions(
     target: TargetFacts, matched: Sequence[ConstraintStep], facts: Facts, needed: Sequence[str]
 ) -> Iterator[Exclusion]:
-    """Every reason against a target, policy first; a decision looks at the first one only."""
+    """Every reason against a target, policy first; a decision uses only the first one."""
     for step in matched:
         for closure in step.closures:
             if closure.closes(target):

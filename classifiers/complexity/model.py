@@ -21,7 +21,7 @@ from classifiers.complexity.features import SHAPE_NAMES, Features, features
 
 
 DOMAINS_MIXED = 2
-"""A prompt is judged by this many of its likeliest domains."""
+"""The number of a prompt's likeliest domains by which it is judged."""
 
 _STEEPEST = 60.0
 
@@ -63,7 +63,7 @@ class ComplexityModel:
         self.gate = weights.gate
         expert = weights.strong_needed
         self._always = sum(map(mul, weights.lane_offset, expert.heads))
-        # What each domain says of a prompt with the mean shape.
+        # Each domain's output for a prompt with the mean shape.
         self._typical = tuple(
             offset + sum(map(mul, shape, weights.shape_mean))
             for offset, shape in zip(expert.offset, expert.shape, strict=True)
@@ -172,7 +172,7 @@ class ComplexityModel:
         return worth
 
     def _context(self, reading: Reading, expert: Expert) -> list[tuple[str, float]]:
-        """The parts of a raw score that are no words: domains, shape, and what is always there."""
+        """The parts of a raw score that are not words: domains, shape, and the constant."""
         weights = self._weights
         always = sum(map(mul, weights.lane_offset, expert.heads))
         parts = [("always", always)]

@@ -8,7 +8,7 @@ from typing import Final
 
 
 TEXTS_MAX: Final = 64
-"""Of the newest texts so many are scored."""
+"""The number of newest texts that are scored."""
 _MAX_DEPTH = 32
 _LISTS = ("messages", "input")
 _ROLES = frozenset({"tool", "function"})
@@ -19,7 +19,7 @@ _PARTS = frozenset(
     local_shell_call_output code_execution_tool_result input_file
     """.split()  # noqa: SIM905 - a list literal would fill a screen.
 )
-# What names a block, and says nothing.
+# Fields that name a block and hold no text.
 _NAMES = frozenset({"type", "role", "id", "tool_use_id", "tool_call_id", "call_id", "media_type"})
 
 

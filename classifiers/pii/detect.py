@@ -31,7 +31,7 @@ from classifiers.pii.views.normalise import View, normalise
 
 MIN_SCORE = 0.5
 MAX_CANDIDATES = 10_000
-# Decoded views may be so many times as long as the text, all together.
+# All decoded views together may be this many times as long as the text.
 MAX_DECODED_FACTOR = 6
 _CONTEXT_LENGTH = 60
 _CONTEXT_BONUS = 0.1
@@ -44,7 +44,7 @@ _LONG_RUN = 13
 _WORD_CHARS = frozenset(ascii_letters + digits)
 
 _RULES: tuple[Rule, ...] = (*PATTERNS, *SECRETS, *PASSWORDS, *PINS)
-# What the gate's hits stand for, set by set.
+# The rules that the gate's hits stand for, set by set.
 _NUMBERS, _KEYS = "numbers", "private keys"
 Source = Rule | Disguise | str
 
@@ -87,7 +87,7 @@ _KEY_BODY = re2.compile(
 
 
 class Scan(Struct, frozen=True):
-    """Findings in order of place; `complete` is False when there were too many candidates.
+    """Findings in the order of their places; `complete` is False if candidates were too many.
 
     `late` says that time ran out before everything was read.
     """
@@ -98,7 +98,7 @@ class Scan(Struct, frozen=True):
 
 
 class Look(Struct, frozen=True):
-    """What patterns found, overlaps included, and the decoded views in which words may hide."""
+    """The findings of patterns, overlaps included, and decoded views in which words may hide."""
 
     findings: list[Finding]
     complete: bool
@@ -114,13 +114,13 @@ def find(text: str) -> tuple[Finding, ...]:
 
 
 def scan(text: str) -> Scan:
-    """Like `find`, and says whether every candidate was judged."""
+    """Like `find`, but also says whether every candidate was judged."""
     seen = look(text)
     return Scan(tuple(without_overlaps(seen.findings)), seen.complete)
 
 
 class _Budget:
-    """What may still be judged and decoded, for a text and all of its views together."""
+    """How much may still be judged and decoded, for a text and all of its views together."""
 
     __slots__ = ("candidates", "characters")
 
@@ -154,7 +154,7 @@ def _look(text: str, budget: _Budget, rounds: int) -> Look:
     for hit in sorted(set(hits)):
         source = _SOURCES[hit]
         if isinstance(source, Disguise):
-            # Inside a decoded view only encodings are decoded once more, and digits put together.
+            # Inside a decoded view only encodings are decoded again, and digits put together.
             is_first = rounds == ROUNDS_MAX
             if not source.is_only_inside if is_first else rounds and source.is_read_inside:
                 more = _look_behind(source, text, view, budget, rounds - 1)
@@ -213,7 +213,7 @@ def _overlap(one: Finding, other: Finding) -> bool:
 
 @cache
 def _compiled(rule: Rule) -> Any:
-    """RE2 takes a millisecond for a rule, and most texts meet the trigger of none."""
+    """Compiled on first use: RE2 takes a millisecond for a rule, and most texts trigger none."""
     return re2.compile(rule.regex.encode(), options())
 
 
@@ -223,7 +223,7 @@ def _reader(rule: Rule) -> re.Pattern[str] | None:
 
 
 def warm() -> None:
-    """Build every rule now."""
+    """Compile every rule now."""
     for rule in _RULES:
         _compiled(rule)
         _reader(rule)
@@ -249,7 +249,7 @@ def _matches(rule: Rule, data: bytes, view: View, text: str) -> Iterator[Finding
             value = _trimmed_iban(value)
             end = start + len(value)
         if not value or (rule.accepts is not None and not rule.accepts(value)):
-            # What was read in vain can hold the beginning of a true match.
+            # Text that was read without a finding can hold the beginning of a true match.
             position = start + 1
             yield None
             continue
@@ -259,7 +259,7 @@ def _matches(rule: Rule, data: bytes, view: View, text: str) -> Iterator[Finding
 
 
 def _trimmed_iban(text: str) -> str:
-    """The part that is an IBAN of its country's length; the pattern may have read on."""
+    """The part that is an IBAN of its country's length; the pattern may have read too far."""
     compact = [index for index, char in enumerate(text) if char.isalnum()]
     length = validators.IBAN_LENGTH.get(text[:2].upper(), 0)
     if not length or len(compact) < length:
@@ -300,7 +300,7 @@ def _numbers(data: bytes, view: View, text: str) -> Iterator[Finding | None]:
             position = start + numbers.overlap_start(groups)
             if position == end:
                 position = _DIGITS.search(data, end).end()
-        # Digits inside a word are a hash or an id, unless it is a word like that of "card4111".
+        # Digits inside a word are a hash or an id, unless the word is like that in "card4111".
         is_long = sum(stop - first for first, stop in groups) >= _LONG_RUN
         glued = (
             _glue_before(plain, start, is_long=is_long),
@@ -329,7 +329,7 @@ def _numbers(data: bytes, view: View, text: str) -> Iterator[Finding | None]:
 
 
 class _Glue(Enum):
-    """What stands right beside a run of digits."""
+    """What is directly next to a run of digits."""
 
     FREE = "nothing that belongs to it"
     WORD = "a word written together with it"
@@ -345,7 +345,7 @@ def _glue_before(plain: str, start: int, *, is_long: bool) -> _Glue:
 
 
 def _glue_after(plain: str, end: int, *, is_long: bool) -> _Glue:
-    """The extension of a telephone number ("x27") is no glue."""
+    """What follows a run; the extension of a telephone number ("x27") is not glue."""
     if plain[end : end + 1] not in _WORD_CHARS:
         return _Glue.FREE
     if plain[end] in "xX" and plain[end + 1 : end + 2].isdigit():
@@ -358,14 +358,14 @@ def _glue_after(plain: str, end: int, *, is_long: bool) -> _Glue:
 def _word_or_torn(letters: str, beyond: str, *, is_long: bool) -> _Glue:
     """Three letters that are not all hexadecimal make a word.
 
-    So do any with nothing beyond that stand beside a long number ("CC4111…").
+    So do any letters directly beside a long number with nothing beyond them ("CC4111…").
     """
     word = len(letters) > 2 and bool(letters.strip("abcdefABCDEF"))  # noqa: PLR2004 - see above.
     return _Glue.WORD if word or (is_long and not beyond.isdigit()) else _Glue.TORN
 
 
 def _private_keys(data: bytes, view: View) -> Iterator[Finding | None]:
-    """Each block reaches to its end, or where it is torn to the head of the next one at most."""
+    """Each block reaches to its end or, if that is missing, at most to the head of the next."""
     heads = _KEY_HEAD.finditer(data)
     match = next(heads, None)
     while match is not None:

@@ -8,7 +8,7 @@ from classifiers.pii.labels import DataClass, data_class_of
 
 
 class Finding(Struct, frozen=True, order=True):
-    """A place in a text (offsets in code points, end exclusive) and what stands there."""
+    """A place in a text (offsets in code points, end exclusive) and the label found there."""
 
     start: int
     end: int
@@ -18,7 +18,7 @@ class Finding(Struct, frozen=True, order=True):
 
 
 def without_overlaps(found: list[Finding]) -> list[Finding]:
-    """One finding of each place: a restricted one first, then the more believable, the longer."""
+    """One finding per place: restricted ones win, then the more believable, then the longer."""
     if not found:
         return found
     found.sort(key=_precedence)
@@ -33,12 +33,12 @@ def without_overlaps(found: list[Finding]) -> list[Finding]:
     return kept
 
 
-# A random-looking run is only a secret when nobody can read it as something else.
+# A random-looking run is only a secret if it cannot be read as something else.
 _GUESSES = frozenset({"secret/random", "secret/unlisted-prefix"})
 
 
 def _precedence(finding: Finding) -> tuple[int, float, int, int]:
-    """What must stay home may not hide behind a telephone number that is a hair likelier."""
+    """Restricted findings come first, or a slightly likelier telephone number would hide them."""
     harmless = data_class_of(finding.label) < DataClass.S3
     is_guess = finding.detector.partition("+")[0] in _GUESSES
     rank = 2 if is_guess else int(harmless)

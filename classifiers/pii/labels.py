@@ -45,11 +45,11 @@ LABELS: dict[str, Label] = {
 }
 
 
-# Labels that say nothing about a person by themselves: found, but no reason to keep a text home.
+# Labels that say nothing about a person by themselves: no reason to keep a text in-house.
 SOFT = frozenset(name for name, label in LABELS.items() if label.data_class is DataClass.S0)
 
 
 def data_class_of(label: str) -> DataClass:
-    """Data class of a label; a label nobody described counts as the most sensitive one."""
+    """Data class of a label; an unknown label counts as the most sensitive one."""
     known = LABELS.get(label)
     return known.data_class if known is not None else MOST_SENSITIVE

@@ -19,7 +19,7 @@ class Rule(Struct, frozen=True, eq=False):
     accepts: Callable[[str], bool] | None = None
     # A shorter pattern for the gate that matches at least wherever `regex` does.
     gate: str = ""
-    # What the finding is from its start on, read by Python's `re`; `regex` then finds its head.
+    # The full finding from its start on, read by Python's `re`; `regex` then finds only its head.
     whole: str = ""
     # Words one of which must be near when `needs_context`; they raise the score otherwise.
     context: tuple[str, ...] = ()

@@ -61,10 +61,10 @@ _CODE_LENGTH: Final = 10  # The longest postal code: five digits, a dash, four.
 
 
 class Scanner:
-    """Text → findings. Without a tagger only patterns speak, and the scan counts as partial."""
+    """Text → findings. Without a tagger only patterns are used, and the scan is partial."""
 
     def __init__(self, tagger: Tagger | None, *, soft: bool = False) -> None:
-        """With `soft`, labels that keep nobody's text at home are looked for too."""
+        """With `soft`, labels that never keep a text in-house are looked for too."""
         self._tagger = tagger
         self._soft = soft
 
@@ -93,7 +93,7 @@ class Scanner:
 
     @staticmethod
     def warm() -> None:
-        """Build now what the first texts that need it would wait for: about a tenth of a second."""
+        """Build now what the first texts would otherwise wait for: about a tenth of a second."""
         warm_tables()
         warm_rules()
 
@@ -143,7 +143,7 @@ PATTERNS_ONLY: Final = Scanner(None)
 
 
 def with_named(text: str, tagged: list[Finding]) -> list[Finding]:
-    """What the tagger found, and persons with a title or a label in place of what it took there."""
+    """The tagger's findings, with persons that have a title or label replacing its own there."""
     persons = without_overlaps(list(named(text)))
     if not persons:
         return tagged
@@ -152,16 +152,16 @@ def with_named(text: str, tagged: list[Finding]) -> list[Finding]:
 
 
 def in_files(text: str) -> list[Finding]:
-    """What patterns find in the text of a picture, a font or another file."""
+    """The findings of patterns in the text of a picture, a font or another file."""
     return without_overlaps(look(text).findings)
 
 
 def merged(patterns: list[Finding], tagged: list[Finding]) -> list[Finding]:
-    """Patterns, and what the tagger found around them; no two overlap.
+    """The findings of patterns, and those of the tagger around them; no two overlap.
 
-    An address swallows weakly founded numbers inside it: they are its house number or code. It must
-    say more than they do, and they may not be longer than a code: what a rule took for an identity
-    number is never made less by what the tagger guesses.
+    An address absorbs weakly supported numbers inside it: they are its house number or postal code.
+    It must say more than they do, and they may not be longer than a code: what a rule took for an
+    identity number is never weakened by a guess of the tagger.
     """
     ends = [finding.end for finding in patterns]
     dropped: set[int] = set()
@@ -186,10 +186,10 @@ def merged(patterns: list[Finding], tagged: list[Finding]) -> list[Finding]:
 
 
 def _believed(label: str, text: str, start: int, end: int) -> str | None:
-    """What a place that the tagger found is taken for; None for nothing.
+    """The label that a finding of the tagger gets; None for none.
 
-    A user's name that nothing calls so may still be somebody's name, and a number in groups be
-    somebody's who is named beside it.
+    A username without a word for it may still be a person's name, and a number in groups may
+    belong to a person who is named beside it.
     """
     if speaks_for(text, label, start, end):
         return label
@@ -199,10 +199,10 @@ def _believed(label: str, text: str, start: int, end: int) -> str | None:
 
 
 def _said(found: list[Finding], text: str) -> Iterator[Finding]:
-    """The findings for which something speaks.
+    """The findings that have some support.
 
-    Words alone are an address beside one with a number, or behind what tells it; else they may be
-    somebody's name.
+    Words alone are an address beside one with a number, or after a word that announces it; else
+    they may be somebody's name.
     """
     numbered: list[Finding] | None = None
     for finding in found:
@@ -229,10 +229,10 @@ def _may_be_name(said: str) -> bool:
 
 
 def _is_said(finding: Finding, found: list[Finding], text: str) -> bool:
-    """Whether something speaks for a finding: a number alone ("It is 42.") is nobody's address.
+    """Whether a finding has support: a number alone ("It is 42.") is not an address.
 
-    What may speak for it is a name of a place near it, a word for a code, or the name before it;
-    for one of a telephone and a day a word for it, or a person near it.
+    An address is supported by a place name near it, a word for a code, or a name before it; a
+    telephone number or a day by a word for it, or a person near it.
     """
     if finding.label in OF_PERSONS:
         place = finding.start, finding.end
@@ -246,7 +246,7 @@ def _is_said(finding: Finding, found: list[Finding], text: str) -> bool:
 
 
 def _is_near(finding: Finding, found: list[Finding], labels: frozenset[str]) -> bool:
-    """Whether another finding of these labels stands near; `found` are in order, none overlap."""
+    """Whether another finding with such a label is near; `found` are in order, none overlap."""
     first, last = finding.start - _NEAR_LENGTH, finding.end + _NEAR_LENGTH
     for at in range(bisect_right(found, first, key=_end_of), len(found)):
         other = found[at]
@@ -277,7 +277,7 @@ def _largest_rest(finding: Finding, inside: list[Finding]) -> Finding | None:
 
 
 def with_soft(found: list[Finding], text: str) -> list[Finding]:
-    """Findings, and soft ones where nothing else stands."""
+    """Findings, and soft ones where there is no other."""
     taken = bytearray(len(text))
     kept = [*found]
     for finding in found:
