@@ -46,7 +46,7 @@ BY_PEOPLE = frozenset(
     | {"incident.closed", "worker.retirement_asked", "worker.retired"}
     | {"budget.raise_asked", "budget.raised"}
 )
-"""Deeds that take two people, either part: of nobody's the token's sessions are no part."""
+"""Deeds that take two people: a session of the admin token is nobody's, and may do no part."""
 
 Where = Literal["organisation", "some", "everywhere"]
 PUBLIC: dict[str, Any] = {"access": "public"}
@@ -58,22 +58,22 @@ _DRAFT = "gatewright.draft"
 def needs(
     permission: Permission, where: Where = "organisation", records: str = ""
 ) -> dict[str, Any]:
-    """The declaration of a handler that needs a permission; `records` is what it leaves behind."""
+    """Declares a handler that needs a permission; `records` names the record that it leaves."""
     return {"access": permission, "where": where, "records": records}
 
 
 def taking(access: dict[str, Any], body: type) -> dict[str, Any]:
-    """A declaration of a handler that does not itself name what its body is read as."""
+    """Declares the type of a handler's body, for a handler that does not name it itself."""
     return access | {"body": body}
 
 
 def recording(access: dict[str, Any], records: str) -> dict[str, Any]:
-    """A declaration of a handler that changes something."""
+    """Declares that a handler changes something, and the record that it leaves."""
     return access | {"records": records}
 
 
 def unkept(access: dict[str, Any]) -> dict[str, Any]:
-    """A declaration of a handler whose form holds a secret: no page carries it along, ever."""
+    """Declares that a handler's form holds a secret, so that no page ever carries it along."""
     return access | {"keeps_form": False}
 
 
@@ -86,7 +86,7 @@ class SignInRequired(NotAuthorizedException):
 
 
 class StepUpRequired(PermissionDeniedException):
-    """They must prove again who they are; nothing was done. `to` is the page they wanted."""
+    """The person must prove again who they are; nothing was done. `to` is the wanted page."""
 
     def __init__(self, draft: Draft | None = None, csrf: str = "", to: str = "") -> None:
         super().__init__("prove again who you are")
@@ -96,7 +96,7 @@ class StepUpRequired(PermissionDeniedException):
 
 
 class EarlierPage(PermissionDeniedException):
-    """A form of our own page, but of an earlier session than the one that the browser has now."""
+    """The form is from our own page, but of an earlier session than the browser has now."""
 
     def __init__(self, draft: Draft | None, csrf: str, name: str) -> None:
         super().__init__("this page is of an earlier session")
@@ -106,23 +106,23 @@ class EarlierPage(PermissionDeniedException):
 
 
 def session_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Session:
-    """Who asks; only behind the guard."""
+    """The session of a request; only behind the guard."""
     session: Session = connection.scope[_SESSION]  # type: ignore[literal-required]
     return session
 
 
 def actor_of(request: Asking) -> str:
-    """Who sent it, by the name that stands in records."""
+    """The sender of a request, by the name used in records."""
     return session_of(request).person.name
 
 
 def session_in(connection: ASGIConnection[Any, Any, Any, Any]) -> Session | None:
-    """Who asks, where the guard came so far."""
+    """The session of a request, if the guard has got that far."""
     return connection.scope.get(_SESSION)  # type: ignore[return-value]
 
 
 def csrf_of(session_id: str) -> str:
-    """What a change must send along: nobody can make it who cannot read the session's pages."""
+    """The mark that a change must send along: only a reader of the session's pages has it."""
     return hmac.new(session_id.encode(), b"csrf", hashlib.sha256).hexdigest()
 
 
@@ -138,7 +138,7 @@ class AccessGuard:
         self, connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler
     ) -> None:
         if _is_options(handler):
-            return  # Only which methods there are: it does nothing, whoever asks.
+            return  # It only lists the methods, and does nothing else, whoever asks.
         access = handler.opt["access"]
         if access == "public":
             return
@@ -166,7 +166,7 @@ class AccessGuard:
             raise StepUpRequired(draft, csrf_of(session_id), "" if draft else back_to(connection))
 
     async def _check_there(self, person: Person, permission: Permission, organisation: str) -> None:
-        # Of what is not theirs people do not even learn whether it is there.
+        # People do not even learn whether another organisation exists.
         if not _belongs(person, organisation) or not await self._people.has_organisation(
             organisation
         ):
@@ -178,13 +178,13 @@ class AccessGuard:
 async def keep_form(
     connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler
 ) -> None:
-    """A guard before all that may have a form wait: for a sign-in, a proof, or the database."""
+    """Keeps a request's form, before anything makes it wait: a sign-in, a proof, the database."""
     if not isinstance(connection, Request) or connection.method in SAFE_METHODS:
         return
     if handler.opt.get("keeps_form", handler.opt["access"] != "public"):
         connection.scope[_DRAFT] = await draft_of(connection)  # type: ignore[literal-required]
     else:
-        # Not the form with the secret; but another that goes along with it goes on.
+        # The form with the secret is not kept, but another form carried in it is.
         draft = carried_in(await connection.body())
         connection.scope[_DRAFT] = draft  # type: ignore[literal-required]
 
@@ -196,7 +196,7 @@ def draft_in(connection: ASGIConnection[Any, Any, Any, Any]) -> Draft | None:
 
 
 def _allows_beyond(person: Person, permission: Permission, where: Where) -> bool:
-    """Everywhere, or at least somewhere."""
+    """Whether a person is allowed it everywhere or, for "some", in any organisation."""
     if where == "everywhere":
         return allows(person, permission)
     visible = organisations_of(person, permission)
@@ -216,8 +216,8 @@ async def _check_csrf(
     mark = csrf_of(session_id)
     if hmac.compare_digest(sent.encode(), mark.encode()):
         return
-    # Of whoever signed in again in another tab. Where it was sent from was looked at before, if the
-    # browser says so; nothing is done until they press once more.
+    # They may have signed in again in another tab. The form's origin was checked before, if the
+    # browser names it; nothing is done until they press once more.
     if {"origin", "sec-fetch-site"} & set(connection.headers):
         raise EarlierPage(draft_in(connection), mark, name)
     raise PermissionDeniedException("sent from another site")
@@ -247,6 +247,6 @@ def require_declarations(application: Litestar) -> None:
 
 
 def _is_options(handler: BaseRouteHandler) -> bool:
-    """Whether it is the one that Litestar adds to every route, without any declaration."""
+    """Whether it is the handler that Litestar adds to every route, without any declaration."""
     methods = getattr(handler, "http_methods", ())
     return {str(method) for method in methods} == {"OPTIONS"}

@@ -67,7 +67,7 @@ from gateway.secrets.credentials import admin_token, oidc_secret, pepper
 
 
 BODY_BYTES_MAX: Final = 2 * 1024 * 1024
-"""The longest a form may be: a large policy document, encoded."""
+"""The largest form allowed: a large policy document, encoded."""
 ROOMS: Final[tuple[Callable[[Services], list[Any]], ...]] = (
     overview_routes,
     first_run_routes,
@@ -97,16 +97,16 @@ ROOMS: Final[tuple[Callable[[Services], list[Any]], ...]] = (
     system_routes,
     typed_path_routes,
 )
-"""What is served to who is signed in; each room says what its handlers need."""
+"""The rooms for people who are signed in; each room says what its handlers need."""
 
 
 class Listening(Litestar):
-    """Takes HEAD at every address that takes GET (RFC 9110, 9.1), also of files and of JSON."""
+    """Accepts HEAD at every address that accepts GET (RFC 9110, 9.1), also for files and JSON."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == ScopeType.HTTP:
             if scope["method"] == HttpMethod.HEAD:
-                # The server knows what was asked, and leaves the body out.
+                # The server knows the original method, and leaves the body out.
                 scope = {**scope, "method": "GET"}
             elif scope["method"] == HttpMethod.OPTIONS:
                 send = _naming_head(send)
@@ -114,7 +114,7 @@ class Listening(Litestar):
 
 
 def _naming_head(send: Send) -> Send:
-    """The framework names the methods of its handlers, which know GET alone."""
+    """Adds HEAD to `Allow`: the framework names its handlers' methods, which have only GET."""
 
     async def say(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -133,7 +133,7 @@ def build_application(
 ) -> Litestar:
     """Wire the admin listener; it shares a database with the data plane and nothing else.
 
-    `registry` holds what `/metrics` says of this process.
+    `registry` holds this process's metrics for `/metrics`.
 
     Raises:
         StartupRefused: a handler does not say who may use it, or a secret is missing or a default.
@@ -194,7 +194,7 @@ def open_id_client(settings: Settings, clock: Clock) -> OpenIdClient | None:
     """The client of the configured provider, if there is one.
 
     Raises:
-        ConfigurationInvalid: it is not wholly configured.
+        ConfigurationInvalid: it is not fully configured.
     """
     if not settings.oidc.issuer:
         return None

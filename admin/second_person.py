@@ -19,7 +19,7 @@ REASON_CHARS_MAX: Final = 1_000
 
 
 def reason_in(text: str) -> str:
-    """Why somebody asks or decides; raises RequestInvalid where it says nothing, or too much."""
+    """The reason why somebody asks or decides; raises RequestInvalid if it is empty or too long."""
     said = text.strip()
     if not said:
         raise RequestInvalid("say why: it stands in the history", parameter="reason")
@@ -30,28 +30,29 @@ def reason_in(text: str) -> str:
 
 
 def require_asker(seen: str | None, asked_by: str) -> None:
-    """Of a hold and a case somebody else may ask, under the same id, after it was shown.
+    """Check that a hold or a case is still asked for by the person who was shown.
 
-    `seen` is whom a page or a program saw asking, None where it does not say.
+    Somebody else may have asked under the same id meanwhile. `seen` is the person whom a page or a
+    program saw asking, None if it does not say.
 
     Raises:
-        CustodyChanged: nobody asks any more whom they saw, or somebody else does.
+        CustodyChanged: the person seen no longer asks, or somebody else does.
     """
     if seen is not None and seen != asked_by:
         raise CustodyChanged(f"{asked_by or 'nobody'} asks for it by now")
 
 
 def refused_widening(person: Person, proposal: KeyProposal) -> str:
-    """Why somebody may not let a key do more; empty where they may."""
+    """Why somebody may not widen a key's scope; empty if they may."""
     if not allows(person, Permission.KEYS_APPROVE, proposal.organisation):
         return "No role of yours lets keys do more here."
     return PROPOSED if same_person(person.name, proposal.proposed_by) else ""
 
 
 def refused_raise(person: Person, asked: BudgetRaise) -> str:
-    """Why somebody may not make a limit larger that another asked for; empty where they may.
+    """Why somebody may not raise a limit as another person asked; empty if they may.
 
-    The admin token may set any limit, and is no second person.
+    The admin token may set any limit, but is not a second person.
     """
     if person.of_token:
         return NOBODYS
@@ -61,21 +62,21 @@ def refused_raise(person: Person, asked: BudgetRaise) -> str:
 
 
 def refused_prices(person: Person, proposal: PriceProposal) -> str:
-    """Why somebody may not put prices in force; empty where they may."""
+    """Why somebody may not put prices in force; empty if they may."""
     if not allows(person, Permission.PRICES_APPROVE):
         return "No role of yours approves prices, which hold for all organisations."
     return PROPOSED if same_person(person.name, proposal.proposed_by) else ""
 
 
 def refused_erasure(person: Person, case: ErasureCase) -> str:
-    """Why somebody may not decide about an erasure; empty where they may."""
+    """Why somebody may not decide about an erasure; empty if they may."""
     if not allows(person, Permission.CONTENT_APPROVE_ERASURE, case.organisation):
         return "No role of yours agrees to erasures here."
     return ASKED if same_person(person.name, case.asked_by) else ""
 
 
 def refused_retirement(person: Person, retirement: Retirement) -> str:
-    """Why somebody may not retire a gone worker's name; empty where they may."""
+    """Why somebody may not retire a lost worker's name; empty if they may."""
     if same_person(person.name, retirement.asked_by):
         return ASKED
     if not allows(person, Permission.WORKERS_APPROVE_RETIREMENT):

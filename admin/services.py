@@ -77,31 +77,31 @@ FORGOTTEN: Final = ("sessions", "refusals", "shown once")
 
 
 class Services(Struct, frozen=True):
-    """One of each, for all rooms."""
+    """One of each service, for all rooms."""
 
     settings: Settings
     clock: Clock
     database: Database
     keys: KeyStore
     key_names: KeyNames
-    """Of few keys among many: what most pages need."""
+    """Names of a few keys among many, which is what most pages need."""
     budgets: LeaseTable
     people: PeopleStore
     people_lists: PeopleLists
-    """The same people, some at a time: there may be thousands."""
+    """The same people, a page at a time: there may be thousands."""
     provided: ProvidedSessions
-    """Those whom an OpenID provider vouched for, and their ends there."""
+    """Sessions that an OpenID provider vouched for, and sign-outs there."""
     records: DatabaseAuditSink
     homes: Homes
-    """What is in the house, and what is managed."""
+    """Which providers are in-house, and which are managed."""
     spending: SpendingReader
     traffic: TrafficReader
     rates: RateLimitTable
     prices: PriceFiles
-    """Which prices are in force: pages count by those that workers charge by."""
+    """The prices in force: pages use the same ones that workers charge by."""
     figures: TrafficFigures
     rollup: Rollup
-    """What `figures` reads is added up here, in the background and before a page is shown."""
+    """Adds up what `figures` reads, in the background and before a page is shown."""
     upkeep: Upkeep
     log: SegmentedAuditLog
     """Where deeds are recorded; also what custody of content writes to."""
@@ -109,15 +109,15 @@ class Services(Struct, frozen=True):
     refusals: Refusals
     checker: LogChecker
     lost_workers: RetirementDesk
-    """Whose names two people retire; what it ends is ended once, from whichever page."""
+    """Lost workers, whose names two people retire; each is ended once, from whichever page."""
     integration: Integration
     """The audit folder of this process, and the database."""
     erasures: FolderErasures
-    """Carries out here what was agreed to anywhere."""
+    """Carries out in this folder the erasures that were agreed to anywhere."""
     statics: Statics
     screens: Screens
     shown_once: ShownOnce
-    """Pages with a secret, for a form that is sent twice."""
+    """Pages with a secret, kept for a form that is sent twice."""
     shell: Shell
 
     async def start(self, _: Litestar) -> None:
@@ -127,7 +127,7 @@ class Services(Struct, frozen=True):
         directory = self.settings.path(self.settings.audit.directory)
         await require_what_was_numbered(self.database, directory, self.log.worker)
         await self.log.start()
-        # What was erased from here is on the lists that lie here: workers may have others.
+        # Erasures in this folder are on the lists in this folder: workers may have others.
         await self.integration.erase_again()
         master = master_key(self.settings)
         await KeptContent(self.settings, self.database, master, self.clock).catch_up()
@@ -137,7 +137,7 @@ class Services(Struct, frozen=True):
     async def stop(self, _: Litestar) -> None:
         await self.upkeep.close()
         await self.checker.stop()
-        with suppress(AuditUnavailable):  # The rest has to end all the same.
+        with suppress(AuditUnavailable):  # The rest has to stop all the same.
             await self.refusals.tell(is_end=True)
         await self.log.close()
         await self.database.close()
@@ -146,7 +146,7 @@ class Services(Struct, frozen=True):
 
 
 def open_services(settings: Settings, clock: Clock) -> Services:
-    """Open the database and the log, and make everything that stands on them.
+    """Open the database and the log, and make everything that is built on them.
 
     Raises:
         StartupRefused: a secret is missing or a default.
@@ -211,7 +211,7 @@ def _keys(settings: Settings, database: Database, clock: Clock) -> KeyStore:
 def _here(
     settings: Settings, database: Database, log: SegmentedAuditLog, clock: Clock
 ) -> tuple[Integration, FolderErasures, *tuple[Duty, ...]]:
-    """What is done in the audit folder of this process, whoever agreed to it."""
+    """The work in the audit folder of this process, whoever agreed to it."""
     keys = master_key(settings)
     parts = Integration(settings, database, clock, keys)
     erasures = FolderErasures(settings, parts, keys, log, clock, worker=log.worker)
@@ -264,7 +264,7 @@ def _upkeep(
 
 
 def _past(settings: Settings, database: Database, deeds: Deeds, clock: Clock) -> tuple[Duty, ...]:
-    """What ends by itself at its time: former secrets, and limits that were larger for a time."""
+    """Duties that end things at their time: former secrets, and temporarily larger limits."""
     secrets = Retirement(SpareSecretTable(database, master_key(settings), clock), deeds)
     raises = RecordedRaises(BudgetRaises(database, clock), deeds)
     return (
@@ -274,7 +274,7 @@ def _past(settings: Settings, database: Database, deeds: Deeds, clock: Clock) ->
 
 
 def _looks_at(database: Database) -> tuple[Duty, ...]:
-    """Whether SQLite takes what is written, where else nobody may write for hours."""
+    """A check that SQLite accepts writes: it may be hours until somebody else writes."""
     if database.kind != "sqlite":
         return ()
     look = partial(write_nothing_new, database)
@@ -282,7 +282,7 @@ def _looks_at(database: Database) -> tuple[Duty, ...]:
 
 
 def deeds_log(settings: Settings, clock: Clock) -> SegmentedAuditLog:
-    """Segments of the control plane's own; whoever projects this folder numbers them."""
+    """The control plane's own log segments; whoever projects this folder numbers them."""
     return SegmentedAuditLog(
         settings.path(settings.audit.directory),
         f"{settings.audit.worker}-admin",

@@ -28,11 +28,11 @@ from gateway.clock import Clock
 COOKIE: Final = "gatewright_undo"
 KEPT_S: Final = 120
 COOKIE_LENGTH_MAX: Final = 3_000
-"""What is longer is not offered: browsers keep no cookie of any length."""
+"""A longer cookie is not offered: browsers limit the length of cookies."""
 MARK: Final = "undo=1"
-"""In the address of the form: with it the offer is used up, whatever comes of it."""
+"""In the form's address: a request with it uses up the offer, whatever comes of it."""
 EXPECTS: Final = "expects"
-"""A field of a way back to what has no revision: what must be so still."""
+"""A field for reversals of things without a revision: what must still be the case."""
 PRESENT: Final = "present"
 ABSENT: Final = "absent"
 MEANWHILE: Final = "Somebody changed this meanwhile. Nothing was undone; here is how it is now."
@@ -41,27 +41,27 @@ _OFFERED: Final = "gatewright.undo"
 
 
 def holds(expected: str, *, is_present: bool) -> bool:
-    """Whether a thing still is as a way back expects it; any other form expects nothing."""
+    """Whether a thing is still as a reversal expects it; any other form expects nothing."""
     return not expected or is_present == (expected == PRESENT)
 
 
 class Undo(Struct, frozen=True):
-    """The way back from what was done."""
+    """The reversal of a deed."""
 
     said: str
-    """What was done, as a sentence."""
+    """The deed, as a sentence."""
     path: str
     fields: Mapping[str, str] = {}
     until_us: int = 0
 
     @property
     def action(self) -> str:
-        """Where the form goes, before the mark of the session."""
+        """The form's address, before the mark of the session."""
         return f"{self.path}?{MARK}"
 
 
 def offer(request: Asking, clock: Clock, undo: Undo) -> None:
-    """Offer a way back with the answer to this request."""
+    """Offer a reversal with the answer to this request."""
     until_us = clock.utc_us() + KEPT_S * 1_000_000
     kept = msgspec.structs.replace(undo, until_us=until_us)
     body = urlsafe_b64encode(msgspec.json.encode(kept)).decode()
@@ -71,7 +71,7 @@ def offer(request: Asking, clock: Clock, undo: Undo) -> None:
 
 
 def offered(request: Asking, now_us: int) -> Undo | None:
-    """What this sitting may undo, for a page that it reads."""
+    """The deed that this sitting may undo, for a page that it reads."""
     body, _, mark = request.cookies.get(COOKIE, "").partition(".")
     if request.scope["method"] not in SAFE_METHODS or not body:
         return None
@@ -113,6 +113,6 @@ def _add(message: HTTPResponseStartEvent, request: Asking, value: str, max_age_s
 
 
 def _mark(request: Asking, body: str) -> str:
-    """Nobody can make it who does not hold the sitting's cookie."""
+    """A signature that only the holder of the sitting's cookie can make."""
     sitting = request.cookies.get(SITTING, "")
     return hmac.new(sitting.encode(), f"undo {body}".encode(), hashlib.sha256).hexdigest()
