@@ -33,13 +33,13 @@ class RuleExplanation(msgspec.Struct, frozen=True):
     matched: bool
     applied: bool
     route: str = ""
-    """Of a preference that is asked only where `auto:` names it; empty for any other."""
+    """The route of a preference that is asked only if `auto:` names it; else empty."""
 
 
 class TargetExplanation(msgspec.Struct, frozen=True):
     """One target: its place among the candidates (0 is first) or everything against it.
 
-    Neither means that it was permitted and usable, but not what was asked for.
+    If it has neither, it was permitted and usable, but not what was asked for.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 def explain(document: PolicyDocument, facts: Facts) -> Explanation:
-    """The decision `decide` takes, and why in full."""
+    """The decision that `decide` makes, and all its reasons."""
     decision = decide(document, facts)
     matched = [step for step in document.constraints if step.applies(facts)]
     applied = matching_preference(document, facts) if decision.matched_preference else None
@@ -66,7 +66,7 @@ def explain(document: PolicyDocument, facts: Facts) -> Explanation:
     asked = preferences_asked(document, facts)
     for preference in document.preferences:
         rule = _rule(preference, "preference", preference.preference.when, facts)
-        # A preference of a route that nobody asked for is not looked at, so it cannot match.
+        # A preference of a route that was not requested is not evaluated, so it cannot match.
         matched_here = rule.matched and any(preference is step for step in asked)
         rules.append(
             msgspec.structs.replace(

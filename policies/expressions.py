@@ -57,7 +57,7 @@ class Expression(msgspec.Struct, frozen=True):
     holds: Condition
     readings: tuple[Reading, ...]
     cost: int
-    """Steps of one evaluation at most."""
+    """The most steps that one evaluation takes."""
 
 
 _START: Final = Position(line=1, column=1)
@@ -211,7 +211,7 @@ _CALLERS: Final = frozenset(
     {"user", "user_id", "username", "end_user", "person", "email", "caller", "client", "subject"}
     | {"team", "app", "application", "key", "api_key", "group", "role", "tenant"}
 )
-"""What somebody may call who asks, of which there is no fact."""
+"""Names that authors may try for the caller; there is no fact of that kind."""
 
 
 def _unknown(name: str) -> str:

@@ -95,9 +95,9 @@ class FactField(msgspec.Struct, frozen=True):
     kind: FactKind
     operators: tuple[RowOperator, ...]
     choices: tuple[str, ...] = ()
-    """Of a scale, the least first."""
+    """The names of a scale, the least first."""
     has_keys: bool = False
-    """The row names an entry of it."""
+    """Whether the row names an entry of the fact."""
 
 
 class EditableRule(msgspec.Struct, frozen=True):
@@ -107,11 +107,11 @@ class EditableRule(msgspec.Struct, frozen=True):
     place: int
     parts: Constraint | Preference | Case
     rows: tuple[Row, ...] | None
-    """Its condition in rows; None where it can only be edited as text."""
+    """Its condition in rows; None if it can only be edited as text."""
     at: Position | None
-    """Where it stands in the text."""
+    """Its position in the text."""
     never_matches: str
-    """Why it can never match; empty where it may."""
+    """Why it can never match; empty if it may."""
 
 
 def editable_rules(body: PolicyBody, text: str) -> tuple[EditableRule, ...]:
@@ -160,7 +160,7 @@ def _field(name: str) -> FactField:
 
 
 def rows_of(when: str | None) -> tuple[Row, ...] | None:
-    """A checked condition as rows that say exactly this; None where rows cannot say it."""
+    """A checked condition as rows that mean exactly the same; None if no rows can."""
     if when is None:
         return ()
     tree = parse(when)
@@ -176,7 +176,7 @@ def rows_of(when: str | None) -> tuple[Row, ...] | None:
 
 
 def when_of(rows: Sequence[Row]) -> str | None:
-    """The condition that rows say, in its canonical text; None for no row.
+    """The condition that rows express, in its canonical text; None for no rows.
 
     Raises:
         ExpressionInvalid: a row names no fact, or compares it with what it cannot be.
@@ -209,7 +209,7 @@ def _row(node: Node) -> Row | None:
 
 
 def _negated(row: Row | None) -> Row | None:
-    """What the opposite of a row is in rows."""
+    """The opposite of a row, as a row."""
     if row is None:
         return None
     if row.operator in {"is", "present", "includes"}:

@@ -23,11 +23,11 @@ CONDITIONS_COST_MAX: Final = 10_000
 PATTERN_COST: Final = 20
 NUMBER_LENGTH_MAX: Final = 32
 PATTERN_MEMORY_MAX_BYTES: Final = 1 << 20
-# What was found in short texts is remembered: workspaces and models come again and again.
+# Results for short texts are remembered: workspaces and models come again and again.
 REMEMBERED_LENGTH_MAX: Final = 128
 REMEMBERED_TEXTS_MAX: Final = 1_024
 REMEMBERED_MASKS_MAX: Final = 1_024
-"""Of rules that hold, by the facts that take few values."""
+"""Sets of matching rules that are remembered, by the facts with few values."""
 
 # A document with ten thousand mistakes is reported with the first of them.
 PROBLEMS_MAX: Final = 200

@@ -29,7 +29,7 @@ class Position(msgspec.Struct, frozen=True):
 class Problem(msgspec.Struct, frozen=True):
     """One finding about a document; a position in `when` or `matches` is one inside the text.
 
-    `rule_at` is the place in the document where the rule, or the key of it that is meant, begins.
+    `rule_at` is the place in the document where the rule, or the key in question, begins.
     """
 
     path: str
@@ -50,7 +50,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class PolicyError(Exception):
-    """Something a policy author wrote cannot be used; `problems` says all of it."""
+    """Something a policy author wrote cannot be used; `problems` lists all that is wrong."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)

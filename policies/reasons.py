@@ -14,8 +14,8 @@ from policies.program import ConstraintStep, PreferenceStep
 class Choice(msgspec.Struct, frozen=True):
     """The outcome before it is put into words: targets in order, or a refusal.
 
-    `excluded` are the exclusions that brought it about: only the requested model's where a model
-    was requested by name. `rule` is the constraint that refused by itself.
+    `excluded` are the exclusions that caused it: only the requested model's if a model was
+    requested by name. `rule` is the constraint that refused by itself.
     """
 
     targets: Sequence[TargetFacts] = ()
@@ -25,7 +25,7 @@ class Choice(msgspec.Struct, frozen=True):
     excluded: Sequence[Exclusion] = ()
     is_substitute: bool = False
     is_as_requested: bool = False
-    """The model asked for by name, and no more to say of it."""
+    """Whether it is the model asked for by name, with nothing more to explain."""
 
 
 def sentence(choice: Choice, facts: Facts, matched: Sequence[ConstraintStep]) -> str:

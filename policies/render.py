@@ -9,7 +9,7 @@ from policies.replay import Impact, Reproduction
 
 
 def render_explanation(explanation: Explanation) -> str:
-    """The decision, then every rule with what it saw and every target with its fate."""
+    """The decision, then every rule with its values, and every target with what became of it."""
     lines = list(_decision_lines(explanation.decision))
     lines += ["", "rules:", *map(_rule_line, explanation.rules)]
     lines += ["", "targets:"]
@@ -32,7 +32,7 @@ def render_report(report: CheckReport) -> str:
 
 
 def wrongs_of(report: CheckReport) -> list[str]:
-    """What keeps a document from being used, a line each: its errors, and what cases failed by."""
+    """The reasons why a document cannot be used, a line each: its errors and failed test cases."""
     failed = [each for each in report.tests if not each.has_passed]
     cases = [f"{_failed(each)}: {'; '.join(each.failures)}" for each in failed]
     return [*(f"error: {problem}" for problem in report.errors), *cases]

@@ -13,7 +13,7 @@ from policies.program import PolicyDocument
 
 
 def repeating(document: PolicyDocument, facts: Facts, decision: Decision) -> Defaults:
-    """What holds for the answer to a request: `cache_s` and `cache_like_percent` of it."""
+    """The `cache_s` and `cache_like_percent` that hold for the answer to a request."""
     rules, name = document.body.preferences, decision.matched_preference
     holds = _said(document.body.defaults, next((each for each in rules if each.name == name), None))
     for level in document.levels:
@@ -22,7 +22,7 @@ def repeating(document: PolicyDocument, facts: Facts, decision: Decision) -> Def
 
 
 def _said(defaults: Defaults, rule: Preference | None) -> Defaults:
-    """A preference's own numbers go before the document's."""
+    """The numbers of a preference, else the document's defaults."""
     span_s, like = defaults.cache_s, defaults.cache_like_percent
     if rule is not None:
         span_s = span_s if rule.cache_s is None else rule.cache_s
@@ -31,7 +31,10 @@ def _said(defaults: Defaults, rule: Preference | None) -> Defaults:
 
 
 def _matching(level: PolicyDocument, facts: Facts) -> Preference | None:
-    """What would match with this level alone; its general ones for a route of another level."""
+    """The preference that would match with this level alone.
+
+    For a route of another level it is one of this level's general preferences.
+    """
     route = route_of(facts)
     if route not in level.preference_guards:
         route = ""
@@ -42,7 +45,7 @@ def _matching(level: PolicyDocument, facts: Facts) -> Preference | None:
 
 
 def _stricter(one: Defaults, other: Defaults) -> Defaults:
-    """Shorter and nearer; what says nothing of it neither opens nor closes it."""
+    """The shorter span and the closer likeness; a level without a value changes nothing."""
     span_s, like = one.cache_s, one.cache_like_percent
     if span_s is not None and other.cache_s is not None:
         span_s = min(span_s, other.cache_s)

@@ -32,7 +32,7 @@ class Recorded(msgspec.Struct, frozen=True):
     first: str
     """The decision's first candidate; empty in a refusal."""
     target: str
-    """What answered; after a fallback not the first candidate."""
+    """The target that answered; after a fallback not the first candidate."""
     cost_microusd: int
     accounts: tuple[str, ...] = ()
     input_tokens: int = 0
@@ -40,7 +40,7 @@ class Recorded(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A request that a draft would have treated otherwise."""
+    """A request that a draft would have treated differently."""
 
     request_id: str
     before: str
@@ -71,11 +71,11 @@ class Impact(msgspec.Struct, frozen=True):
 
 
 class Reproduction(msgspec.Struct, frozen=True):
-    """How many recorded decisions their own documents gave again."""
+    """How many recorded decisions their own documents reproduced."""
 
     same: int
     different: tuple[str, ...]
-    """Request ids."""
+    """Ids of the requests whose decision was not reproduced."""
     unknown_documents: int
 
 
@@ -144,14 +144,14 @@ class _Tally:
             self.counts["newly_permitted"] += 1
         else:
             self.counts["rerouted"] += 1
-            # What is blocked stays where it is: it leaves the house as little.
+            # A blocked request is not sent anywhere, so it is not sent out of the house either.
             self.counts["no_longer_in_house"] += before in homes and after not in homes
-            # Nor did what was refused leave it before.
+            # Neither did a request that was refused before.
             self.counts["newly_in_house"] += after in homes and before not in homes
 
 
 Limits = dict[str, int]
-"""Micro-dollars by budget account, for the time that is replayed."""
+"""Limits in micro-dollars by budget account, for the time that is replayed."""
 
 
 def impact(

@@ -31,12 +31,12 @@ from policies.limits import REMEMBERED_LENGTH_MAX, REMEMBERED_TEXTS_MAX
 
 Test: TypeAlias = Operator | Search
 Asking: TypeAlias = "Mapping[int, list[Atom]]"
-"""What each rule asks of one fact, by the rule's bit."""
+"""The tests of one fact, by the bit of the rule that has them."""
 Allowed: TypeAlias = Callable[[Facts], int]
 
 
 class Atom(msgspec.Struct, frozen=True):
-    """A fact, or one entry of it, against written values; several values only after `in`."""
+    """A test of a fact, or one entry of it, against written values; several only after `in`."""
 
     fact: str
     operator: Test
@@ -45,7 +45,7 @@ class Atom(msgspec.Struct, frozen=True):
 
 
 def table(fact: str, atoms: Sequence[tuple[int, Atom]], everything: int) -> Allowed:
-    """Per value of the fact: the rules that ask for it, and those that do not ask."""
+    """Per value of the fact: the rules whose tests it passes, and those without a test of it."""
     asking: dict[int, list[Atom]] = {}
     for bit, atom in atoms:
         asking.setdefault(bit, []).append(atom)
@@ -72,7 +72,7 @@ def table(fact: str, atoms: Sequence[tuple[int, Atom]], everything: int) -> Allo
 
 
 def _holding(asking: Asking, others: int, value: float) -> int:
-    """The rules all of whose atoms hold for a value, and those that do not ask."""
+    """The rules whose atoms all hold for a value, and those without an atom."""
     for bit, atoms in asking.items():
         if all(atom_holds(atom, value) for atom in atoms):
             others |= bit
@@ -80,7 +80,7 @@ def _holding(asking: Asking, others: int, value: float) -> int:
 
 
 def atom_holds(atom: Atom, value: float | Fraction) -> bool:
-    """Whether a number, or a place on a scale, is what the comparison asks for."""
+    """Whether a number, or a place on a scale, satisfies the comparison."""
     if atom.operator == "in":
         return value in atom.values
     return COMPARED[atom.operator](value, _number(atom.values[0]))
@@ -110,7 +110,7 @@ def _searched(
     others: int,
     tests: Sequence[tuple[int, tuple[Callable[[str], bool], ...]]],
 ) -> Allowed:
-    """What was found in a text is remembered: the same ones come again and again."""
+    """Remembers the result for a text: the same texts come again and again."""
     remembered: dict[str, int] = {}
 
     def allowed(facts: Facts) -> int:
@@ -146,10 +146,10 @@ def _labels(read: Callable[[Facts], Iterable[str]], asking: Asking, others: int)
 
 
 def _numbers(read: Callable[[Facts], float | None], asking: Asking, others: int) -> Allowed:
-    """By intervals: between two written numbers every value is the same to every rule.
+    """A table of intervals: all values between two written numbers are the same to every rule.
 
-    Written number n has the place 2n+1; what lies between has the even places. So a value's place
-    is how many numbers are below it and how many are not above it, together.
+    Written number n has the place 2n+1; the values between have the even places. So the place of
+    a value is the count of numbers below it plus the count of those not above it.
     """
     values = {
         _number(value) for atoms in asking.values() for each in atoms for value in each.values

@@ -31,7 +31,7 @@ class CaseResult(msgspec.Struct, frozen=True):
     name: str
     failures: tuple[str, ...]
     at: Position | None = None
-    """Where the test case stands."""
+    """The position of the test case."""
 
     @property
     def has_passed(self) -> bool:
@@ -61,10 +61,10 @@ def check(
 ) -> CheckReport:
     """Load a document, look for contradictions and shadowed rules, run its test cases.
 
-    With the `targets` of a catalogue, names that it lacks and a document that closes all of it
-    are errors too. With the `labels` that there can be findings of, a rule that counts another one
-    is warned of, as is one that compares a fact with what it never is, and with the `headers` that
-    policies see one that looks at another.
+    With the `targets` of a catalogue, it is also an error to name one that the catalogue lacks, or
+    to close all of it. With the `labels` that findings can have, there is a warning for a rule that
+    counts another label and for one that compares a fact with a value it never has. With the
+    `headers` that policies see, there is one for a rule that reads another header.
     """
     try:
         document = load_document(text)
@@ -84,7 +84,7 @@ def check(
     elif document.body.example_targets:
         errors += _closed(document, document.body.example_targets, "every example target")
     else:
-        # A catalogue may have what the examples lack.
+        # A catalogue may have targets that the examples lack.
         warnings += _closed(document, EXAMPLE_TARGETS, "every example target")
     cases = [
         run_case(document, case, find(Problem(f"tests[{place}]", "", case.name)).rule_at)
@@ -149,7 +149,7 @@ def _catalogue_errors(
 
 
 def _unknown_places(body: PolicyBody, targets: tuple[TargetFacts, ...]) -> Iterator[Problem]:
-    """Providers and jurisdictions that no target has: they may come, or be written wrongly."""
+    """Providers and jurisdictions that no target has: perhaps future ones, perhaps misspelt."""
     known: dict[str, set[str]] = {
         "providers": {target.provider for target in targets},
         "jurisdictions": {target.jurisdiction for target in targets},
@@ -161,7 +161,7 @@ def _unknown_places(body: PolicyBody, targets: tuple[TargetFacts, ...]) -> Itera
 
 
 def _never_approved(body: PolicyBody) -> Iterator[Problem]:
-    """Rules that ask for an approval which is no label: they would refuse everybody for ever."""
+    """Rules whose approval is not a valid label: they would refuse everybody for ever."""
     for place, rule in enumerate(body.constraints):
         if rule.require_approval is None:
             continue
@@ -179,7 +179,7 @@ def _never_approved(body: PolicyBody) -> Iterator[Problem]:
 
 
 def _named_places(body: PolicyBody) -> Iterator[tuple[str, str, str, str]]:
-    """Path, rule, kind and name of every provider and jurisdiction a constraint speaks of."""
+    """Path, rule, kind and name of every provider and jurisdiction that a constraint names."""
     for place, constraint in enumerate(body.constraints):
         for key in ("allow_only", "forbid"):
             selector: Selector = getattr(constraint, key) or Selector()
@@ -193,7 +193,7 @@ def _named_places(body: PolicyBody) -> Iterator[tuple[str, str, str, str]]:
 def _closed(
     document: PolicyDocument, targets: tuple[TargetFacts, ...], which: str
 ) -> Iterator[Problem]:
-    """Constraints that leave no request any of these targets."""
+    """Constraints that leave every request without any of these targets."""
     search = Search()
     used: dict[str, ConstraintStep] = {}
     for target in targets:
@@ -230,7 +230,7 @@ def _closes(step: ConstraintStep, target: TargetFacts) -> bool:
 
 
 def _named_targets(body: PolicyBody) -> Iterator[tuple[str, str, str]]:
-    """Path, rule and name of every target a rule speaks of."""
+    """Path, rule and name of every target that a rule names."""
     for place, constraint in enumerate(body.constraints):
         for key, selector in (
             ("allow_only", constraint.allow_only),

@@ -41,16 +41,16 @@ FIELD_WORDS: Final[Mapping[str, str]] = {
     "output_tokens_max": "output tokens at most",
     "when_requested_model_closed": "for a requested model that is closed",
 }
-"""What a field of a rule or of the defaults means to who reads a change and writes no policies."""
+"""Words for a field of a rule or of the defaults, for readers who write no policies."""
 Subject: TypeAlias = Literal["default", "constraint", "preference", "order", "test"]
 
 
 class Amendment(msgspec.Struct, frozen=True):
     """One change between two documents; `name` is that of the default or the rule, if it has one.
 
-    `may_widen` is said of whatever may let a request reach a target that was closed to it, and
-    `narrows` of a change that is shown not to (`checking.tightening`). A constraint that changed
-    without either lets every request reach what it reached before.
+    `may_widen` marks a change that may let a request reach a target that was closed to it, and
+    `narrows` one that is shown not to (`checking.tightening`). A changed constraint with neither
+    lets every request reach what it reached before.
     """
 
     subject: Subject

@@ -38,21 +38,21 @@ _LISTED: Final[Mapping[str, str]] = {
     "tiers": "tier",
     "providers": "provider",
 }
-"""The selectors' lists of alternatives, and which attribute of a target is among them."""
+"""The selectors' lists of alternatives, and the attribute of a target that each tests."""
 _TOGETHER: Final = ("capabilities", "assurances")
-"""Their lists of what a target must have all of."""
+"""The selectors' lists of which a target must have every entry."""
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A target of the kind, and the names that one of the kind may have."""
+    """An example target of a kind, and the names that targets of the kind may have."""
 
     target: TargetFacts
     names: tuple[str, ...]
-    """Empty for every name that no selector names."""
+    """Empty if it stands for all names that no selector mentions."""
 
 
 def kinds(selectors: Sequence[Selector], at_most: int) -> tuple[Kind, ...]:
-    """Every kind that the selectors tell apart; none where there are more than `at_most`."""
+    """Every kind that the selectors tell apart; none if there are more than `at_most`."""
     names, *listed = (_alike([getattr(each, key) for each in selectors]) for key in _LISTED)
     held, promised = (_alike([getattr(each, key) for each in selectors]) for key in _TOGETHER)
     houses = (True, False) if any(each.in_house is not None for each in selectors) else (False,)

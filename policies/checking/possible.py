@@ -39,13 +39,13 @@ from policies.language.vocabulary import (
 
 
 STEPS_MAX: Final = 500_000
-"""Of all searches about one document; a step looks at one fact or test."""
+"""The most steps of all searches about one document; a step settles one fact or test."""
 STEPS_OF_ONE: Final = 20_000
 KNOWN_MAX: Final = 64
-"""Facts and tests that one search settles."""
+"""The most facts and tests that one search settles."""
 
 Known: TypeAlias = dict[str, object]
-"""By fact and entry, or by the text of a test."""
+"""Values by fact and entry, or by the text of a test."""
 Condition: TypeAlias = Callable[[Known], bool | None]
 """True, false, or None while too little is known."""
 
@@ -56,14 +56,14 @@ _ANOTHER: Final = "\0"
 
 
 class Search:
-    """Asks about conditions of one document; each is taken apart once."""
+    """Searches about conditions of one document; each is taken apart once."""
 
     def __init__(self) -> None:
         self.left = STEPS_MAX
         self._asked: dict[str, _Asked] = {}
 
     def could(self, holding: Sequence[str | None], missing: Sequence[str | None]) -> bool:
-        """Whether a request could meet all of `holding` and none of `missing`; None is always."""
+        """Whether a request could meet all of `holding` and none of `missing`; None is "always"."""
         if any(when is None for when in missing):
             return False
         met = [self._taken(when) for when in holding if when is not None]
@@ -77,7 +77,7 @@ class Search:
         return found
 
     def spend(self, steps: int) -> None:
-        """Count what else is looked at on behalf of the document."""
+        """Count steps that were spent elsewhere on behalf of the document."""
         self.left -= steps
 
     def _taken(self, when: str) -> "_Asked":
@@ -87,11 +87,11 @@ class Search:
 
 
 class _Asked:
-    """A condition, with what it asks about."""
+    """A condition, with the facts and tests in it."""
 
     def __init__(self, tree: Node) -> None:
         self.written: dict[str, list[Any]] = {}
-        """By fact: the values that it is compared with; nothing for a test that is true or not."""
+        """By fact: the values that it is compared with; empty for a test that is true or false."""
         self.facts: dict[str, Value | None] = {}
         self.steps = 1
         self.holds = self._condition(tree)

@@ -33,13 +33,13 @@ class Unreachable(msgspec.Struct, frozen=True):
     kind: RuleKind
     name: str
     place: int
-    """Among the document's constraints or preferences, from 0."""
+    """Its index among the document's constraints or preferences, from 0."""
     behind: str
     reason: str
 
     @property
     def path(self) -> str:
-        """As problems name places."""
+        """The path by which problems name the place."""
         return f"{self.kind}s[{self.place}]"
 
 
@@ -53,7 +53,7 @@ def unreachable(body: PolicyBody) -> tuple[Unreachable, ...]:
 
 
 def shadowed(preferences: Sequence[Preference]) -> Iterator[Unreachable]:
-    """Preferences behind others of the same route of which one matches whenever they do."""
+    """Preferences hidden by earlier ones of the same route: one always matches when they do."""
     comparer, search = _Comparer(), Search()
     asked = [_Asked(preference.when) for preference in preferences]
     for place, preference in enumerate(preferences):
@@ -73,7 +73,7 @@ def shadowed(preferences: Sequence[Preference]) -> Iterator[Unreachable]:
 def _hiding(
     search: Search, preference: Preference, earlier: Sequence[Preference]
 ) -> Sequence[Preference]:
-    """Those of the earlier ones that together leave it no request; empty where some may be left."""
+    """The earlier ones that together leave it no request; empty if some may be left."""
     asked = [preference.when]
     if not search.could(asked, ()) or search.could(asked, [each.when for each in earlier]):
         return ()
@@ -86,7 +86,7 @@ def _hiding(
 
 
 def constant_verdict(when: str | None) -> bool | None:
-    """The value of a condition that looks at no fact; no condition is always true."""
+    """The value of a condition that reads no fact; a missing condition is always true."""
     if when is None:
         return True
     expression = compile_expression(when)
@@ -94,7 +94,7 @@ def constant_verdict(when: str | None) -> bool | None:
 
 
 class _Part:
-    """One of the things that a condition asks, all of which must hold."""
+    """One part of a condition, all of whose parts must hold."""
 
     def __init__(self, node: Node) -> None:
         self.text = canonical_text(node)
@@ -103,7 +103,7 @@ class _Part:
 
 
 class _Asked:
-    """What a rule asks, taken apart."""
+    """A rule's condition, taken apart."""
 
     def __init__(self, when: str | None) -> None:
         self.verdict = constant_verdict(when)
@@ -116,7 +116,7 @@ class _Asked:
         self.places = frozenset(part.place for part in self.parts)
 
     def contradiction(self) -> str:
-        """The fact of which incompatible things are asked; empty where there is none."""
+        """The fact with contradictory tests; empty if there is none."""
         by_place: dict[tuple[str, str], list[Atom]] = {}
         for part in self.parts:
             if part.atom is not None:
@@ -179,7 +179,7 @@ def _samples(atoms: Sequence[Atom]) -> list[Fraction]:
     if isinstance(fact, Level):
         return [Fraction(rank) for rank in range(len(fact.scale.levels))]
     if not isinstance(fact, Counts | Number | OptionalNumber):
-        return []  # Texts and labels: only what is written alike is known to be alike.
+        return []  # Texts and labels: only parts that are written alike are known to be alike.
     # As fractions: a number of many digits is not the float nearest to it.
     written = sorted({Fraction(value) for each in atoms for value in each.values})
     between = [(low + high) / 2 for low, high in pairwise(written)]

@@ -27,20 +27,20 @@ from policies.selectors import Selector, Selects, compile_selector
 Verdict: TypeAlias = Literal["narrows", "same", "may widen"]
 KINDS_MAX: Final = 20_000
 _NAMES_TOGETHER: Final = 32
-"""In one condition: expressions have a longest."""
+"""The most names in one condition, since the length of expressions is limited."""
 _NAMELESS: Final = f'model_requested == "{AUTO}" or startswith(model_requested, "{ROUTE_PREFIX}")'
 """Requests that leave the choice to the policy are never substituted."""
 
 
 class Around(msgspec.Struct, frozen=True):
-    """What of the rest of a policy bears on a rule that changed."""
+    """The parts of the rest of a policy that matter for a changed rule."""
 
     kept: tuple[Constraint, ...]
     """The constraints that are in both documents."""
     denying: tuple[str | None, ...]
-    """When the new document refuses a request, whatever its model is."""
+    """Conditions under which the new document refuses a request, whatever its model is."""
     refuses: bool
-    """Whether it refuses one whose model is closed to it."""
+    """Whether it refuses a request whose model is closed to it."""
 
     @staticmethod
     def between(before: PolicyBody, after: PolicyBody) -> "Around":
@@ -60,7 +60,7 @@ def verdict(old: Constraint, new: Constraint, around: Around, search: Search) ->
 
 
 def _is_within(new: Constraint, old: Constraint, around: Around, search: Search) -> bool:
-    """Whether a rule surely lets no request reach more than another one in its place."""
+    """Whether `new` certainly lets no request reach more than `old` does in its place."""
     changed = {
         name
         for name in Constraint.__struct_fields__
@@ -77,7 +77,7 @@ def _is_within(new: Constraint, old: Constraint, around: Around, search: Search)
 
 
 def _closes_within(new: Constraint, old: Constraint, around: Around, search: Search) -> bool:
-    """Whether what it closes takes no request to a target that was out of its reach."""
+    """Whether closing these targets lets no request reach one that it could not reach before."""
     if not _selectors(old) and not _selectors(new):
         return True
     anyway = [
@@ -109,7 +109,7 @@ def _closes_within(new: Constraint, old: Constraint, around: Around, search: Sea
 
 
 def _kinds(rules: Sequence[Constraint], search: Search) -> tuple[Kind, ...]:
-    """The targets that the rules tell apart; none where they are too many."""
+    """The kinds of targets that the rules tell apart; none if they are too many."""
     selectors = [each for rule in rules for each in _selectors(rule)]
     found = kinds(selectors, at_most=min(KINDS_MAX, search.left // len(selectors)))
     search.spend(len(found) * len(selectors))
@@ -119,9 +119,9 @@ def _kinds(rules: Sequence[Constraint], search: Search) -> tuple[Kind, ...]:
 def _asking(
     names: Sequence[str], named: Sequence[Sequence[str]]
 ) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
-    """Conditions that hold and do not, where a request asks for one of the names.
+    """Conditions that hold, and that do not, for a request that asks for one of the names.
 
-    Without names: where it asks for one that is not among those `named`.
+    Without names: for a request that asks for one that is not among those `named`.
     """
     if names:
         yield from (([each], []) for each in _among(names))
@@ -163,13 +163,13 @@ def _is_lower(old: int | None, new: int | None) -> bool:
 
 
 def _is_set(old: object, new: object) -> bool:
-    """Of what is there or not."""
+    """Stricter, for a field that is either set or not."""
     return bool(new) and not old
 
 
 _CLOSING: Final = frozenset({"when", "allow_only", "forbid"})
 _WORDED: Final = frozenset({"deny", "require_approval"})
-"""Their texts are told to who is refused; other words refuse the same."""
+"""Fields whose text is shown to the refused caller; another text refuses the same."""
 _SCANS: Final = (None, "count", "mask")
 _STRICTER: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "deny": _is_set,
@@ -181,5 +181,5 @@ _STRICTER: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "redact": _is_set,
     "scan_output": lambda old, new: _SCANS.index(new) > _SCANS.index(old),
 }
-"""What else of a rule can be shown to be stricter. Not in here: what is kept of the content, as the
-configuration has a word in it."""
+"""How a change of any other field is shown to be stricter. How much content is kept is missing,
+because the configuration also decides it."""

@@ -65,7 +65,7 @@ _RANGES: Final[Mapping[str, _Range]] = {
     "warm_tokens": _COUNT,
     "weekday": _Range(0, 6, is_whole=True),
 }
-"""What is left on a budget may be less than nothing, and is not among them."""
+"""The money left on a budget may be negative, so it is not among these."""
 _TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
     "dialect": DIALECTS,
     "sealed": ("", *SEALING_DIALECTS),
@@ -73,13 +73,13 @@ _TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 _PLACES: Final = frozenset({"organisation", "workspace", "project"})
 _NAME: Final = re2.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
-"""What those may be called."""
+"""The form of such a name."""
 _NEGATED: Final[Mapping[Operator, Operator]] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _HEADER: Final = re2.compile(r"[a-z0-9][a-z0-9_]*")
 
 
 def never_had(body: PolicyBody, labels: Collection[str]) -> Iterator[Problem]:
-    """A warning for each value; of labels only where the ones that can be found are known."""
+    """A warning for each value; for labels only if the ones that can be found are known."""
     rules: tuple[tuple[str, tuple[Constraint | Preference, ...]], ...] = (
         ("constraints", body.constraints),
         ("preferences", body.preferences),
