@@ -17,12 +17,12 @@ from tests.running_gateway import RunningGateway, Upstreams
 
 pytest_plugins = ["tests.databases", "tests.trust_store", "tests.watched"]
 
-# They start programs that `make agents` fetches, and want a network of their own.
+# They start programs that `make agents` fetches, and need a network of their own.
 collect_ignore = ["agents"]
 
-# How long drawing takes says how busy the machine is, not whether the property holds. The examples
+# How long drawing takes shows how busy the machine is, not whether the property holds. The examples
 # are the same in every run, so that a run says something about the change that it was made for;
-# `make faults` looks for new ones, and for twice as many where a test says no number of its own.
+# `make faults` looks for new ones, and for twice as many if a test sets no number of its own.
 NEW_EXAMPLES = bool(os.environ.get("GATEWRIGHT_TEST_NEW_EXAMPLES"))
 settings.register_profile(
     "unhurried",
@@ -35,10 +35,10 @@ settings.load_profile("unhurried")
 
 
 def pytest_collection_finish() -> None:
-    """Make the cycle collector look seldom, and never through what was imported.
+    """Make the cycle collector run seldom, and never over imported modules.
 
-    That was a fifth of the time of a test which starts an admin listener. Not as seldom as a worker
-    does (`tune_interpreter`): a listener that is gone is a large cycle.
+    Otherwise it took a fifth of the time of a test which starts an admin listener. It runs more
+    often than in a worker (`tune_interpreter`): a listener that is gone is a large cycle.
     """
     gc.collect()
     gc.freeze()

@@ -41,7 +41,7 @@ _KIND = re.compile(r"\b(sqlite|postgresql)\b")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out every other run of what waits for minutes in all; each case keeps its database."""
+    """Run a test marked `either` on one database, always the same: all of them wait for minutes."""
     if os.environ.get("GATEWRIGHT_TEST_EVERY_DATABASE"):
         return
     left_out = [
@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _of_two(case: str) -> str:
-    """Drawn from a case's name: the same in every run, and half of all cases each."""
+    """The database of a case, drawn from its name: always the same, and half of all cases each."""
     return ("sqlite", "postgresql")[zlib.crc32(case.encode()) % 2]
 
 
@@ -96,7 +96,7 @@ class PostgresServer:
         return url
 
     def drop(self, url: str) -> None:
-        """Under this name it is gone: what still asks for it cannot disturb another test."""
+        """Remove it under this name: whoever still asks for it cannot disturb another test."""
         names = [make_url(url).database or ""]
         if self._emptying and url in self._lent:
             self._lent.remove(url)
@@ -178,7 +178,7 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 
 SYNCED: Final = preparing.prepare_sqlite
-"""How SQLite is opened in product."""
+"""How the product itself opens SQLite."""
 
 
 def _unsynced(connection: Any, record: object) -> None:
@@ -190,8 +190,8 @@ def _unsynced(connection: Any, record: object) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _unsynced_sqlite() -> Iterator[None]:
-    """As `relax` does: in this process each commit would wait 6 ms for a disk, or long for a busy
-    one. What a process of its own opens is synced, and so are all logs.
+    """Like `relax`: in this process each commit would wait 6 ms for a disk, or longer for a busy
+    one. Databases that another process opens are synced, and so are all logs.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "prepare_sqlite", _unsynced)
@@ -200,7 +200,7 @@ def _unsynced_sqlite() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _compiled_once() -> Iterator[None]:
-    """What a statement looks like does not depend on who opened the database."""
+    """Share compiled statements: they do not depend on who opened the database."""
     options = {"compiled_cache": CompiledStatements()}
     opening = partial(create_async_engine, execution_options=options)
     with pytest.MonkeyPatch.context() as patch:
@@ -227,7 +227,7 @@ def sqlite_url(tmp_path: Path, sqlite_template: Path) -> str:
 def database_maker(
     request: pytest.FixtureRequest,
 ) -> Callable[[str], tuple[str, Callable[[], None]]]:
-    """For fixtures with parameters of their own: kind → URL at the newest schema, and its end."""
+    """For fixtures with their own parameters: kind → URL at the newest schema, and its removal."""
 
     def make(kind: str) -> tuple[str, Callable[[], None]]:
         if kind == "sqlite":

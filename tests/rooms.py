@@ -26,14 +26,14 @@ _ROOMS = re.compile(r"(?<=\n## Rooms\n).*?(?=\n## )", re.DOTALL)
 
 
 def rooms() -> Iterator[Path]:
-    """Folders with source files, each before what lies in it."""
+    """Folders with source files, each before the folders inside it."""
     for package in PACKAGES:
         folders = {file.parent for file in ROOT.joinpath(package).rglob("*.py")}
         yield from sorted(each for each in folders if "node_modules" not in each.parts)
 
 
 def first_line(file: Path) -> str:
-    """What a module says it is for, without its full stop."""
+    """The first line of a module's docstring, without its full stop."""
     said = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
     return said.partition("\n")[0].removesuffix(".")
 
@@ -43,13 +43,13 @@ def name_of(room: Path) -> str:
 
 
 def purpose(room: Path) -> str:
-    """What a folder is for; alembic's own has no package to say so."""
+    """The purpose of a folder; alembic's own is no package, so `env.py` tells it."""
     file = room / "__init__.py"
     return first_line(file) if file.exists() else first_line(room / "env.py")
 
 
 def every_file() -> str:
-    """The whole of docs/rooms.md."""
+    """The full text of docs/rooms.md."""
     parts = [_INTRODUCTION]
     for room in rooms():
         parts.append(f"\n## `{name_of(room)}/`\n\n{purpose(room)}.\n")
@@ -78,7 +78,7 @@ def _has_a_row(room: Path) -> bool:
 
 
 def _within(room: Path) -> str:
-    """The rooms that are told with this one, in brackets."""
+    """The rooms that are listed with this one, in brackets."""
     names = [
         f"`{each.relative_to(room).as_posix()}`"
         for each in rooms()
@@ -88,7 +88,7 @@ def _within(room: Path) -> str:
 
 
 def drawn(architecture: str) -> str:
-    """The text of ARCHITECTURE.md with the rooms that there are."""
+    """The text of ARCHITECTURE.md with the current rooms."""
     return _ROOMS.sub(lambda _: every_room(), architecture)
 
 

@@ -103,12 +103,12 @@ BRISK = {
     "CHECKUPS_S": 0.1,
     "CERTIFICATES_S": 0.1,
 }
-"""Rounds that tests wait for, sooner than in `pacing.rhythm`; each does what it always does."""
+"""Shorter periods than in `pacing.rhythm`, for rounds that tests wait for."""
 
 BRISK_PROCESS = "import gateway.pacing.rhythm\n" + "".join(
     f"gateway.pacing.rhythm.{name} = {period_s}\n" for name, period_s in BRISK.items()
 )
-"""The same for a worker that is a process of its own: statements, before it starts."""
+"""The same for a worker in its own process: statements to run before it starts."""
 
 
 @contextmanager
@@ -137,7 +137,7 @@ class Upstreams:
 
     @property
     def managed(self) -> tuple[RecordingUpstream, RecordingUpstream]:
-        """Those that data of class S3 and S4 must never reach."""
+        """The upstreams that data of class S3 and S4 must never reach."""
         return self.anthropic, self.openai
 
     async def __aenter__(self) -> Self:
@@ -196,11 +196,11 @@ class RunningGateway:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The gateway's own, for counting what lives on it."""
+        """The gateway's own event loop, for counting what lives on it."""
         return self.plane._audit._loop
 
     async def does(self, work: Coroutine[object, object, Told]) -> Told:
-        """What `work` gives, done on the gateway's own loop: its locks belong to no other one."""
+        """The result of `work`, run on the gateway's own loop, to which its locks belong."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
 
     @property
@@ -246,7 +246,7 @@ class RunningGateway:
             await asyncio.sleep(0.01)
 
     def _lay_sqlite(self) -> None:
-        """Where its file is not there, one that is at the newest schema already."""
+        """Put a file at the newest schema in place if there is none."""
         kind, _, file = load_settings(self.config_file).database_url.partition(":///")
         if kind.startswith("sqlite") and not Path(file).exists():
             Path(file).write_bytes(newest_sqlite())
@@ -313,6 +313,6 @@ class RunningGateway:
             await asyncio.sleep(0.01)
 
     async def records(self, request_id: str = "") -> list[AuditRecord]:
-        """What is on disk, read back from the segments in order."""
+        """The records on disk, read back from the segments in order."""
         rows = [row.projected.record async for row in segment_rows(self.audit_folder)]
         return [record for record in rows if request_id in ("", record.request_id)]

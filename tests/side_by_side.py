@@ -40,32 +40,32 @@ BESIDE: Final = (
     ),
 )
 REST: Final = ("tests", *(f"--ignore={folder}" for part in BESIDE for folder in part))
-"""The last part is all that is not named above, also what comes new."""
+"""The last part is everything not named above, new folders included."""
 SHARED: Final = (
     *("tests/admin/models", "tests/admin/policies", "tests/admin/system"),
     *("tests/gateway/store", "tests/gateway/batching", "tests/gateway/worker"),
 )
-"""Of the last part: each part takes files of these when it is done with all others."""
+"""Folders of the last part from which each part takes files when it is done with its own."""
 ASKED_AGAIN_MAX: Final = 3
-"""More failures than that have a reason in common, and the second answer would say nothing."""
+"""More failures than that have a common cause, and a second try would say nothing."""
 FAILED: Final = 1
 """pytest's exit status where tests failed and nothing else went wrong."""
 BROKEN_OFF: Final = 3
-"""The status of a part that says that tests failed, and does not say which."""
+"""The status of a part that reports failed tests without saying which."""
 NAMED_MAX: Final = 20
-"""Failed tests that a part's account names."""
+"""The most failed tests that a part's report names."""
 STUCK_S: Final = 420
-"""More than any test may take with its clearing up: then its part ends, and says where it stood."""
+"""More than any test may take with its clean-up: then its part ends, and says where it was."""
 PART_S: Final = 70 * 60
-"""Three times what the slowest part takes on two usual cores: where these are a third as fast, it
-still ends. What hangs is ended by `STUCK_S` long before."""
+"""Three times what the slowest part takes on two usual cores, so that it still ends on cores a
+third as fast. A test that hangs is ended by `STUCK_S` long before."""
 SETTING: Final = {
     name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
 } | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
 """Some 150 processes import the gateway; where an image forbids it to be kept as it was compiled,
 each of them compiles it anew. And pytest finds its plugin, wherever it is started."""
 SHORT: Final = ("-m", "not long")
-"""What takes long for what it adds is run by `make faults`: this run has twenty-five minutes."""
+"""Tests that take long for what they add are left to `make faults`: this run has 25 minutes."""
 STUCK: Final = (
     *("-p", "tests.watched", "-p", "tests.shared_files"),
     f"--override-ini=faulthandler_timeout={STUCK_S}",
@@ -75,7 +75,7 @@ STUCK: Final = (
 
 @dataclass(frozen=True)
 class Part:
-    """One of the processes, with its own folder for what it remembers and makes."""
+    """One of the processes, with its own folder for its cache and its files."""
 
     places: tuple[str, ...]
     folder: Path
@@ -83,7 +83,7 @@ class Part:
 
     @property
     def named(self) -> str:
-        """How the account at the end calls it."""
+        """Its name in the report at the end."""
         return (
             f"{self.places[0]} and {len(self.places) - 1} more"
             if self.places[1:]
@@ -92,7 +92,7 @@ class Part:
 
     @property
     def said(self) -> Path:
-        """What it printed; of the last part only what it printed as an error."""
+        """Its output; for the last part only its standard error."""
         return self.folder / "said"
 
     def failures(self) -> list[str]:
@@ -105,12 +105,12 @@ def main(more: list[str]) -> int:
     """Run all parts; the exit status is the worst of them. `more` is handed to each pytest."""
     pytest = [sys.executable, "-m", "pytest", *STUCK, *SHORT, *more]
     with ExitStack() as stack:
-        # What a program that was killed still writes there is no failure of a test.
+        # Files that a killed program still writes there are not a failed test.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
         (folder / "claims").mkdir()
         parts = [begun(pytest, places, folder, stack) for places in (*BESIDE, REST)]
         begun_s = time.monotonic()
-        # The part that is named last is waited for first: it speaks as it goes.
+        # The part that is named last is waited for first: it prints as it goes.
         statuses = {part: ended(part.process, begun_s) for part in reversed(parts)}
         for part, status in statuses.items():
             if status == FAILED and not part.failures():
@@ -148,9 +148,9 @@ def kept_in(folder: Path) -> list[str]:
 
 
 def give_account(statuses: dict[Part, int]) -> None:
-    """Print what has not been printed yet, what passed first, and at the end how each part ended.
+    """Print what has not been printed yet, passed parts first, then how each part ended.
 
-    Where a run is read from its last lines, these are what it failed for.
+    So whoever reads only the last lines of a run sees why it failed.
     """
     by_status = sorted(statuses.items(), key=lambda each: abs(each[1]))
     for part, _ in by_status:
@@ -174,7 +174,7 @@ def ended(process: subprocess.Popen[bytes], begun_s: float) -> int:
 
 
 def asked_again(pytest: list[str], failed: list[str]) -> int:
-    """The status of a second try of these tests, with nothing beside them."""
+    """The status of a second try of these tests, with nothing running beside them."""
     status = subprocess.run([*pytest, *failed], check=False, env=SETTING).returncode
     if status == 0:
         sys.stdout.write("UNSTEADY, failed beside the others and passed alone; mend these:\n")

@@ -25,7 +25,7 @@ TEXT_SUFFIXES = {
 
 FILE_LINES_MAX = 400
 ALONE = {"gateway/audit/proving/offline.py": 500}
-"""A stranger verifies with this one file: what would be its other rooms must stand in it."""
+"""A stranger verifies with this one file alone, so it may not be split into several."""
 TEST_LINES_MAX = 600
 FUNCTION_LINES_MAX = 50
 NESTING_MAX = 4
@@ -59,7 +59,7 @@ FORBIDDEN_METHODS = {
 }
 FORBIDDEN_FLAGS = {"shell", "trust_remote_code", "allow_pickle"}
 FORBIDDEN_ABSENCES = {"weights_only", "verify", "verify_ssl", "check_hostname", "ssl"}
-"""What is never given as False."""
+"""Arguments that must never be False."""
 # Files that run at every start of Python: a poisoned package needs no more to run everywhere.
 KNOWN_AT_START = re.compile(
     r"__editable__\.gatewright-[0-9.]+\.pth|a1_coverage\.pth|distutils-precedence\.pth"
@@ -468,7 +468,7 @@ def _depth_of(statement: ast.stmt) -> int:
 
 
 def _compares_proofs(node: ast.Compare) -> bool:
-    """Whether it tells a proof from another by `==` or `in`; a database's own is not timed here."""
+    """Whether it compares proofs by `==` or `in`; a database's comparison is not timed here."""
     sides = [node.left, *node.comparators]
     sides += [each for side in sides if isinstance(side, ast.Tuple) for each in side.elts]
     is_by_text = any(isinstance(each, ast.Eq | ast.NotEq | ast.In | ast.NotIn) for each in node.ops)
@@ -506,7 +506,7 @@ def _raises_again(handler: ast.ExceptHandler) -> bool:
 
 
 def _dangerous(node: ast.AST, file: str) -> str:
-    """What is forbidden here, or an empty text."""
+    """The name of what is forbidden here, or an empty text."""
     if isinstance(node, ast.Import):
         return ", ".join(each.name for each in node.names if each.name in FORBIDDEN_IMPORTS)
     if isinstance(node, ast.ImportFrom):

@@ -58,7 +58,7 @@ _ENDPOINTS = (
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """What one request gets; the defaults are a good answer."""
+    """The answer to one request; the defaults are a good answer."""
 
     text: str = "Hello from the upstream."
     status: int = 200
@@ -73,7 +73,7 @@ class Answer(Struct, frozen=True, kw_only=True):
     output_tokens: int = 7
     cache_read_tokens: int = 0
     stop: str = ""
-    """Why it ends, in the dialect's words; because it is whole without one."""
+    """The stop reason, in the dialect's words; empty for a complete answer."""
     gap_s: float = 0.0
     """A pause before each event."""
     hold: asyncio.Event | None = None
@@ -91,7 +91,7 @@ class RecordedRequest(Struct, frozen=True):
     """Names in lower case."""
     body: bytes
     connection: int
-    """Which connection it came on, counted from 1: equal numbers mean that it was reused."""
+    """The number of its connection, counted from 1: equal numbers mean that it was reused."""
 
     @property
     def json(self) -> dict[str, object]:
@@ -99,7 +99,7 @@ class RecordedRequest(Struct, frozen=True):
 
 
 TURNS_OF_ACCEPTING = 4
-"""Of the event loop, from an accepted connection to whoever serves it."""
+"""Turns of the event loop from an accepted connection to the handler that serves it."""
 
 
 class _ClientLeftError(Exception):
@@ -120,7 +120,7 @@ class RecordingUpstream:
         self.models_status = 200
         self.batches = VendorBatches(self._answer_to)
         self.texts: dict[str, str] = {}
-        """What further paths answer to a GET."""
+        """The answers of further paths to a GET."""
         self.requests: list[RecordedRequest] = []
         self.connections = 0
         self.client_aborts = 0
@@ -150,7 +150,7 @@ class RecordingUpstream:
         self._next.extend(answers)
 
     def answer_to(self, request: RecordedRequest) -> Answer:
-        """What a model call gets for which nothing is queued."""
+        """The answer to a model call for which nothing is queued."""
         del request
         return self._standing
 
@@ -162,22 +162,22 @@ class RecordingUpstream:
 
     @property
     def is_silent(self) -> bool:
-        """Whether the next request gets no whole answer before somebody says so, or never."""
+        """Whether the next request gets no complete answer, ever or until a test lets it."""
         answer = self._next[0] if self._next else self._standing
         return answer.fault in SILENCES or answer.gap_s > 0 or answer.hold is not None
 
     async def received(self, count: int = 1) -> None:
-        """Wait until so many requests have arrived in all."""
+        """Wait until this many requests have arrived in all."""
         async with self._changed:
             await self._changed.wait_for(lambda: len(self.requests) >= count)
 
     async def called(self, count: int = 1) -> None:
-        """Wait until so many model calls have arrived; probes come when they like, and are none."""
+        """Wait until this many model calls have arrived; probes come at any time, uncounted."""
         async with self._changed:
             await self._changed.wait_for(lambda: len(self.calls) >= count)
 
     async def aborted(self, count: int = 1) -> None:
-        """Wait until so many clients have left before their answer was complete."""
+        """Wait until this many clients have left before their answer was complete."""
         async with self._changed:
             await self._changed.wait_for(lambda: self.client_aborts >= count)
 
@@ -264,7 +264,7 @@ class RecordingUpstream:
         await _Reply(self, request, answer, reader, writer).send()
 
     def _answer_to(self, path: str, body: dict[str, object]) -> dict[str, object]:
-        """What a line of a batch gets: what it would have got by itself."""
+        """The answer to a line of a batch, the same as it would have got by itself."""
         make, _ = _makers(path)
         return make(self._standing, body.get("model", ""))
 
@@ -409,19 +409,19 @@ class _Reply:
         self._writer.write(b"%x\r\n%b\r\n" % (len(data), data))
 
     async def _break_off(self) -> None:
-        """Half of the answer is out: reset, fall silent or close."""
+        """Reset, fall silent or close after half of the answer."""
         await self._writer.drain()
         if self._answer.fault in ("mid_hang", "unended"):
             await self._wait(None)
         elif self._answer.fault == "mid_reset":
-            # A moment for what was sent to arrive: a reset may overtake it.
+            # Give what was sent a moment to arrive: a reset may overtake it.
             await self._wait(self._answer.hold, 0.1)
             self._reset()
         else:
             await self._end()
 
     async def _wait(self, event: asyncio.Event | None, seconds: float | None = None) -> None:
-        """Until the event is set, the time is over, or for ever; raises when the client leaves."""
+        """Wait for the event, until the time is over, or for ever; raises if the client leaves."""
         leaving = asyncio.ensure_future(self._reader.read(1))
         waiting = asyncio.ensure_future((event or asyncio.Event()).wait())
         try:
@@ -442,16 +442,16 @@ class _Reply:
         await self._writer.wait_closed()
 
     def _reset(self) -> None:
-        """Close with a reset instead of a farewell."""
+        """Close with a reset instead of an orderly end."""
         transport_socket: socket.socket = self._writer.get_extra_info("socket")
         transport_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._writer.transport.abort()
 
 
 async def _finish_accepting(server: asyncio.Server) -> None:
-    """Take nobody else, and let those be made that the kernel has handed over already.
+    """Accept no more connections, and finish those that the kernel has already handed over.
 
-    A connection that is being made while its server closes is left open by Python 3.11.
+    Python 3.11 leaves a connection open that is being made while its server closes.
     """
     loop = asyncio.get_running_loop()
     for listening in server.sockets:
@@ -512,7 +512,7 @@ def reply_of(answer: Answer, model: str, dialect: str) -> dict[str, object]:
 
 
 def _makers(path: str) -> tuple[MakeWhole, MakeEvents]:
-    """What makes good answers at a path."""
+    """The functions that make good answers at a path."""
     if path.endswith("/messages"):
         return anthropic_message, anthropic_events
     if path.endswith("/responses"):
