@@ -12,10 +12,10 @@ Order = TypeVar("Order")
 
 
 async def body_of(request: Asking, kind: type[Order]) -> Order:
-    """The body as a struct that takes no other fields; who may set a field is who may send it.
+    """The body as a struct that takes no other fields: whoever may send it may set each field.
 
     Raises:
-        RequestInvalid: it is none; it names the field that is wrong, by its path.
+        RequestInvalid: it is not such a body; the error names the wrong field by its path.
     """
     try:
         return msgspec.json.decode(await request.body() or b"{}", type=kind)

@@ -32,7 +32,7 @@ class Form:
         return next(iter(self._fields.get(name, ())), default).strip()
 
     def raw(self, name: str) -> str:
-        """A field as it was typed: of a password the space around it is a part."""
+        """A field as it was typed: space around a password is part of it."""
         return next(iter(self._fields.get(name, ())), "")
 
     def all(self, name: str) -> tuple[str, ...]:
@@ -40,7 +40,7 @@ class Form:
         return tuple(self._fields.get(name, ()))
 
     def whole(self, name: str, most: int) -> int | None:
-        """A whole number from 0 to `most`; None where the field is empty.
+        """A whole number from 0 to `most`; None if the field is empty.
 
         Raises:
             RequestInvalid: it is none.
@@ -55,7 +55,7 @@ class Form:
         return int(text)
 
     def microusd(self, name: str) -> int | None:
-        """An amount of dollars, such as `12.50`, in micro-dollars; None where the field is empty.
+        """An amount of dollars, such as `12.50`, in micro-dollars; None if the field is empty.
 
         Raises:
             RequestInvalid: it is none, negative, or too large to be meant.
@@ -77,7 +77,7 @@ class Form:
 def ungrouped(text: str) -> str:
     """A number without the commas that group its digits, in thousands or as in India.
 
-    What stands otherwise stays, and is no number then: `12,50` is not 1250.
+    Any other text stays as it is, and then is not a number: `12,50` is not 1250.
     """
     return text.replace(",", "") if _GROUPED.fullmatch(text) else text
 
@@ -85,7 +85,7 @@ def ungrouped(text: str) -> str:
 def as_sentence(text: str) -> str:
     """A reason as a sentence of a page.
 
-    What stands in it stays as it was written: a court's file number in small letters is another.
+    The rest stays as it was written: a court's file number in small letters is a different one.
     """
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
@@ -94,8 +94,8 @@ async def form_of(request: Asking, length_max: int = TEXT_LENGTH_MAX) -> Form:
     """The form that a request sends.
 
     Raises:
-        RequestInvalid: it is no form of a page, or a field has more than so many characters: what
-            was cut off nobody would miss before it is needed.
+        RequestInvalid: it is not a page's form, or a field has more than `length_max` characters:
+            if it were cut off, nobody would notice before the rest is needed.
     """
     try:
         pairs = parse_qsl(

@@ -23,10 +23,10 @@ async def list_of(
     whole: Callable[[], Awaitable[Sequence[_Row]]],
     part: Callable[[int, int, str], Awaitable[Part[_Row]]],
 ) -> Response[Sequence[_Row]]:
-    """All rows; where `from` is named at most PAGE_ROWS, how many there are and where they go on.
+    """All rows or, with `from`, at most PAGE_ROWS, the number of rows, and the way on.
 
-    `part` is told how many rows come before, how many are wanted, and the key of the row before
-    them, as the way on says it.
+    `part` gets the number of rows before, the number wanted, and the key of the row before them,
+    as given in the way on.
     """
     if not FIRST.is_in(request):
         return Response(await whole())
@@ -35,7 +35,7 @@ async def list_of(
 
 
 def onward_of(request: Asking, part: Part[Any]) -> dict[str, str]:
-    """What headers say of a part: how many rows the list has, and where the next part is."""
+    """The headers for a part: how many rows the list has, and where the next part is."""
     headers = {COUNT: str(part.count)}
     if part.following:
         at = quote(request.scope["path"])

@@ -38,7 +38,7 @@ NOT_SIGNED_IN: Final = 401
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
 CONFLICT: Final = 409
-"""Somebody changed it meanwhile."""
+"""Status of a change that somebody else's change came before."""
 READING: Final = frozenset({"GET", "HEAD"})
 SERVER_ERROR: Final = 500
 UNAVAILABLE: Final = 503
@@ -94,7 +94,7 @@ ORGANISATION_COOKIE: Final = "gatewright_organisation"
 
 @cache
 def environment() -> Environment:
-    """Our templates, each compiled once in a process, which takes longer than to render it."""
+    """Our templates, each compiled once per process: compiling takes longer than rendering."""
     made = Environment(
         loader=PackageLoader("admin", "pages"),
         autoescape=select_autoescape(default=True),
@@ -119,7 +119,7 @@ def _status_of(error: Exception) -> int:
 
 
 def _text_of(error: Exception, status: int, method: str) -> str:
-    """What is said of a problem."""
+    """The text that describes a problem."""
     if isinstance(error, StepUpRequired):
         return "Prove again who you are, then do it again. Nothing was done."
     if isinstance(error, EarlierPage):
@@ -134,7 +134,7 @@ def _text_of(error: Exception, status: int, method: str) -> str:
 
 
 def _for_programs(error: Exception, status: int, text: str) -> dict[str, str]:
-    """A problem as the JSON API says it; with the field that is wrong, where there is one."""
+    """A problem as the JSON API returns it, with the field that is wrong, if there is one."""
     code = CODES.get(status, "internal_error")
     said = {"code": "step_up_required" if isinstance(error, StepUpRequired) else code}
     said["message"] = text
@@ -144,12 +144,12 @@ def _for_programs(error: Exception, status: int, text: str) -> dict[str, str]:
 
 
 def is_fragment(request: Asking) -> bool:
-    """Whether a script asks, to put a piece of a page into the one that is there."""
+    """Whether a script asks for a piece of a page, to put it into the page that is shown."""
     return request.headers.get("hx-request") == "true"
 
 
 def _said(status: int, method: str) -> str:
-    """What a page says of a problem that says nothing itself."""
+    """A page's text for a problem that has no text itself."""
     if status == FORBIDDEN and method in READING:
         return NO_ROLE  # Nothing was sent, so nothing can have come from another site.
     if status == INVALID and method in READING:
@@ -160,13 +160,13 @@ def _said(status: int, method: str) -> str:
 
 
 def _bare(request: Asking, status: int) -> str:
-    """The page whose address could not be read, without what follows its question mark."""
+    """The page whose address could not be read, without its query."""
     is_query = status == INVALID and request.method in READING and bool(request.url.query)
     return quote(request.scope["path"]) if is_query else ""
 
 
 def _ways_on(request: Asking) -> list[Line]:
-    """The rooms that are open to who is signed in, of the organisation looked at last."""
+    """The rooms open to the signed-in person, in the organisation looked at last."""
     session = session_in(request)
     if session is None:
         return []
@@ -174,13 +174,13 @@ def _ways_on(request: Asking) -> list[Line]:
 
 
 def _without_role(request: Asking) -> Person | None:
-    """Who is signed in and has no role at all: no page is open to them, the overview neither."""
+    """The signed-in person, if without any role: no page, not even the overview, is open then."""
     session = session_in(request)
     return session.person if session is not None and not session.person.grants else None
 
 
 def _typed_in(request: Asking) -> list[tuple[str, str]]:
-    """What stood in the form that was refused: the browser forgets it, as it keeps no page."""
+    """The contents of the refused form: the browser keeps no page, so it forgets them."""
     draft = draft_in(request)
     fields = draft.fields if draft else ()
     return [
@@ -198,7 +198,7 @@ class Screens:
         self._of_all: dict[str, object] = {"statics": statics, "has_openid": has_openid}
 
     def page(self, name: str, status: int = 200, **values: object) -> Response[str]:
-        """A page without a frame around it: for who is not signed in, and for problems."""
+        """A page without a frame: for people who are not signed in, and for problems."""
         return self.html(self.render(name, "", **values), status)
 
     def render(self, name: str, block: str, **values: object) -> str:
@@ -220,7 +220,7 @@ class Screens:
         return Response(text, media_type=MediaType.HTML, status_code=status)
 
     def problem(self, request: Asking, error: Exception) -> Response[Any]:
-        """The page for whatever went wrong; it says nothing that is ours."""
+        """The page for whatever went wrong; it reveals nothing internal."""
         status = _status_of(error)
         if status == SERVER_ERROR:
             logger().error(
@@ -258,16 +258,16 @@ class Screens:
         return self.page("problem.html", status, problem=text, rooms=_ways_on(request), **said)
 
     def _beside(self, status: int, text: str, *, sign_in: bool = False) -> Response[str]:
-        """A line above what stands there, for a script that wanted a piece of a page.
+        """A line above what is shown, for a script that wanted a piece of a page.
 
-        A whole page would be painted into a table or a drawer, and a redirect to one with it.
+        A complete page, or a redirect to one, would be painted into a table or a drawer.
         """
         answer = self.page("parts/beside.html", status, problem=text, sign_in=sign_in)
         answer.headers |= {"hx-retarget": "#beside", "hx-reswap": "innerHTML"}
         return answer
 
     def _away(self, request: Asking, text: str) -> Response[str]:
-        """While the database is: to be asked for again; a form goes along, to be sent again."""
+        """The page while the database is away: it asks again, or carries a form to send again."""
         status = UNAVAILABLE
         if request.method in READING:
             return self.page("problem.html", status, problem=text, again=back_to(request))
@@ -279,7 +279,7 @@ class Screens:
         return self.page("unsure.html", status, problem=text, draft=draft, csrf=csrf, look=look)
 
     def sign_in(self, request: Asking, error: SignInRequired) -> Response[Any]:
-        """Where somebody who is not signed in goes: a page for who was sending something."""
+        """Sends somebody who is not signed in to sign in; a page for those who sent something."""
         if request.scope["path"].startswith(API):
             return self.problem(request, error)
         if is_fragment(request):

@@ -28,7 +28,7 @@ from gateway.oversight.access import EVERYWHERE, Permission, Person, allows
 PEEK: Final = "peek"
 """The block that a list shows beside itself."""
 BETWEEN: Final = " · "
-"""What stands in a title between a thing's name, its screen's where it has one, and our own."""
+"""Separates, in a title, a thing's name, its screen's (if it has one), and our own."""
 
 
 class Badge(Struct, frozen=True):
@@ -41,7 +41,7 @@ class Badge(Struct, frozen=True):
 
 
 class Frame(Struct, frozen=True):
-    """Around a page; templates know it as `shell`."""
+    """The frame around a page; templates know it as `shell`."""
 
     person: Person
     organisation: str
@@ -54,18 +54,18 @@ class Frame(Struct, frozen=True):
     path: str
     now_us: int
     zone: str
-    """The organisation's, by whose calendar its days are counted; `way` has the reader's."""
+    """The organisation's time zone, in which its days are counted; `way` has the reader's."""
     undo: Undo | None = None
-    """What was done a moment ago, and may be undone."""
+    """The deed of a moment ago that may be undone."""
     nobodys: str = NOBODYS
-    """What who came by the admin token is told where two people are needed."""
+    """The text for a session of the admin token where two people are needed."""
 
     def may(self, permission: str) -> bool:
-        """Whether whoever looks may do this in the page's organisation."""
+        """Whether the reader may do this in the page's organisation."""
         return allows(self.person, Permission(permission), self.organisation or None)
 
     def may_everywhere(self, permission: str) -> bool:
-        """Whether whoever looks may do this in all organisations."""
+        """Whether the reader may do this in all organisations."""
         return allows(self.person, Permission(permission))
 
 
@@ -126,7 +126,7 @@ class Shell:
         return answer
 
     def _drawer(self, frame: Frame, title: str, text: str) -> str:
-        """A block as a list shows it beside itself: named, closed and opened as every other."""
+        """A block as a list shows it beside itself: with a name, and a way to close or open it."""
         parts = title.split(BETWEEN)
         name = BETWEEN.join(parts[:-2] or parts[:1])
         # Both were rendered, and so escaped, before.
@@ -134,7 +134,7 @@ class Shell:
         return self._screens.render("parts/peek.html", "", shell=frame, **drawer)
 
     async def frame(self, request: Asking, current: str) -> Frame:
-        """Who looks, at what, and in which way."""
+        """The frame of a page: who reads it, what it shows, and in which format."""
         person = session_of(request).person
         zones = await self._organisations()
         visible = _visible(person, sorted(zones))
@@ -156,7 +156,7 @@ class Shell:
         )
 
     async def way(self, request: Asking) -> Preferences:
-        """How they read times and money, without what the rest of a frame has to be asked for."""
+        """The reader's preferences alone, without the queries that the rest of a frame needs."""
         zones = await self._organisations()
         visible = _visible(session_of(request).person, sorted(zones))
         return self._way(request, zones, _organisation_of(request, visible))
@@ -166,12 +166,12 @@ class Shell:
 
 
 def target_of(request: Asking) -> str:
-    """The block of a page that a script asks for; empty where a whole page is wanted."""
+    """The block of a page that a script asks for; empty if the complete page is wanted."""
     return request.headers.get("hx-target", "").rpartition("#")[2]
 
 
 def _organisation_of(request: Asking, visible: Sequence[str]) -> str:
-    """The one that the address names, or that was looked at last."""
+    """The organisation that the address names, or else the one looked at last."""
     said = request.path_params.get("organisation") or request.cookies.get(ORGANISATION_COOKIE)
     return str(said) if said in visible else next(iter(visible), "")
 

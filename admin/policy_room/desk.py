@@ -44,18 +44,18 @@ description = ""
 
 
 class Working(Struct, frozen=True):
-    """The text that somebody may edit: the draft, or where a draft would begin."""
+    """The text that somebody may edit: the draft, or the text that a draft would begin with."""
 
     text: str
     revision: int
     """0 until it is saved for the first time."""
     base: int
-    """The version that it was begun from; 0 for none of this level."""
+    """The version that it was begun from; 0 if this level has none."""
     draft: PolicyDraft | None
 
     @property
     def mark(self) -> str:
-        """What a form that begins from it says: the revision, and the text by its digest."""
+        """The mark in a form that begins from it: the revision, and the digest of the text."""
         return f"{self.revision}.{digest_of(self.text)}"
 
 
@@ -71,15 +71,15 @@ class StepOrder(Struct, frozen=True, forbid_unknown_fields=True):
     reason: str = ""
     percent: float = 0.0
     accepts_wider: bool = False
-    """Has to be said to approve limits that are wider than the installation's."""
+    """Must be set to approve limits that are wider than the installation's."""
     live: int | None = None
-    """The version that was seen live, 0 for none: it is refused where another one is by then."""
+    """The version that was seen live, 0 for none: the step is refused if another one is by then."""
     canary: int | None = None
-    """The same of the version that was seen as a canary: it may have done harm, or be another's."""
+    """The same for the version seen as a canary: it may have done harm, or be another's."""
 
 
 class Appointment(Struct, frozen=True):
-    """What a version is to do at a time, and what was seen by whoever wants it."""
+    """A step that a version is to take at a time, and the state that its author saw."""
 
     action: str
     at_us: int
@@ -108,12 +108,12 @@ class Desk:
         return Working(text, 0, 0, None)
 
     async def checked(self, text: str) -> CheckReport:
-        """All that is wrong with a text, among the targets that workers serve."""
+        """Everything that is wrong with a text, given the targets that workers serve."""
         targets = await self._reader.targets()
         return await asyncio.to_thread(check, text, "draft", targets, LABELS)
 
     def require_writer(self, person: Person, organisation: str, place: Place) -> None:
-        """Before anybody is told which text stands at a level; raises PermissionDeniedException."""
+        """Check before revealing which text a level has; raises PermissionDeniedException."""
         _require(person, Permission.POLICIES_EDIT, organisation, place)
 
     async def save(
@@ -130,7 +130,7 @@ class Desk:
             )
 
     async def discard(self, person: Person, organisation: str, place: Place, revision: int) -> None:
-        """Throw a draft away; raises DraftChanged."""
+        """Throw a draft away; raises DraftChanged if somebody else saved meanwhile."""
         _require(person, Permission.POLICIES_EDIT, organisation, place)
         after = {"level": place.name, "revision": revision}
         async with self._deeds.doing(person.name, "policy.discarded", organisation, after=after):
@@ -147,7 +147,7 @@ class Desk:
     ) -> PolicyVersion:
         """Make the draft a version that somebody else may approve.
 
-        `guard` are the limits that it keeps as a canary, if not the installation's.
+        `guard` are its limits as a canary, if they are not the installation's.
 
         Raises:
             RequestInvalid: no reason is given, or the document does not pass its checks.
@@ -282,7 +282,7 @@ class Desk:
         live: int | None = None,
         canary: int | None = None,
     ) -> PolicyVersion:
-        """What `PolicyStore.roll_back` does, on record; `live` and `canary` as in `step`."""
+        """Do `PolicyStore.roll_back`, on record; `live` and `canary` as in `step`."""
         _require(person, Permission.POLICIES_PUBLISH, organisation, place)
         if to is not None:
             await self._reader.version(place, to)
@@ -298,7 +298,7 @@ class Desk:
             )
 
     async def require_live(self, place: Place, seen: int | None, canary: int | None = None) -> None:
-        """Before anything is on record; what is done asks again in its own transaction.
+        """Check before anything is recorded; the step itself checks again in its transaction.
 
         Raises:
             ChangedMeanwhile: another version is live, or a canary, than was seen.
@@ -309,7 +309,7 @@ class Desk:
         require_canary(tried.number if tried else 0, canary)
 
     def _guarded(self, guard: GuardRules | None) -> dict[str, object]:
-        """What a record says of a version's limits, where it has its own."""
+        """The entry in a record for a version's limits, if it has its own."""
         if guard is None:
             return {}
         said: dict[str, object] = {"guard": msgspec.to_builtins(guard)}
@@ -318,7 +318,7 @@ class Desk:
         return said
 
     async def _states(self, place: Place) -> list[list[object]]:
-        """As the command line records it: the states of the newest versions."""
+        """The states of the newest versions, as the command line records them."""
         newest = await self._reader.lists.page(place.name, 0, STATES_MAX)
         return [[version.number, version.state] for version in newest.rows]
 

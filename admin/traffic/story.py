@@ -34,7 +34,7 @@ class Bar(Struct, frozen=True):
 
 
 class Story(Struct, frozen=True):
-    """What is known of one request; `intent` is missing where nothing was let through."""
+    """All that is known of one request; `intent` is missing if nothing was let through."""
 
     request_id: str
     organisation: str
@@ -43,24 +43,24 @@ class Story(Struct, frozen=True):
     key_name: str
     explanation: Explanation | None
     is_same_decision: bool
-    """Whether the decision that was taken again is the one that was recorded."""
+    """Whether deciding again gives the recorded decision."""
     bars: tuple[Bar, ...]
     total_us: int
     bill: Bill | None
     evidence: tuple[Evidence, ...]
     route: str
-    """`in-house`, `managed` or `refused`; empty where nothing was reached."""
+    """`in-house`, `managed` or `refused`; empty if nothing was reached."""
 
     @property
     def record(self) -> AuditRecord:
-        """The newest there is."""
+        """The newest record there is."""
         found = self.outcome or self.intent
         assert found is not None
         return found
 
     @property
     def decided(self) -> AuditRecord:
-        """Where the decision stands: the intent, or the refusal."""
+        """The record with the decision: the intent, or the refusal."""
         found = self.intent or self.outcome
         assert found is not None
         return found
@@ -84,7 +84,7 @@ class StoryReader:
         self._archive = DecisionArchive(services.records, policies)
 
     async def story(self, organisation: str, request_id: str) -> Story | None:
-        """None where this organisation has no such request; raises NotReady."""
+        """The story; None if this organisation has no such request; raises NotReady."""
         query = AuditQuery(organisation=organisation, request_id=request_id)
         rows = [row async for row in self._services.records.records(query)]
         by_stage = {
@@ -118,14 +118,14 @@ class StoryReader:
         return (await self._services.key_names.names(organisation, [key_id])).get(key_id, "")
 
     async def _bill(self, outcome: AuditRecord) -> Bill | None:
-        """In parts at the prices in force; better none than those of other prices."""
+        """The bill in parts at the prices in force; none rather than one at other prices."""
         targets = await priced_targets(self._services)
         price = next((each.price for each in targets if each.name == outcome.target), None)
         return bill_of(outcome, price)
 
 
 def bars_of(intent: AuditRecord | None, outcome: AuditRecord | None) -> tuple[Bar, ...]:
-    """What happened one after the other; attempts that raced are drawn behind each other."""
+    """The events in their order; attempts that raced are drawn one after the other."""
     if outcome is None:
         return ()
     arrived_us = outcome.utc_us - outcome.duration_us
