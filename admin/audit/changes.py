@@ -16,15 +16,15 @@ AS_IT_WAS: Final = "as it was"
 NOTHING: Final = "none"
 _SHOWN_CHARS: Final = 160
 _DIGEST: Final = re.compile(r"([0-9a-f]{12})[0-9a-f]{52}")
-"""A SHA-256 in a list: its beginning, as every other list has it; the record has it whole."""
+"""A SHA-256: a list shows its beginning, as every other list does; the record has all of it."""
 _APART: Final = frozenset({"organisation", "before", "after"})
-"""Of a deed's detail: whose log it stands in, and what `changes_of` makes of the others."""
+"""Keys of a deed's detail that are not listed: its log, and those that `changes_of` reads."""
 _TOLD_FIRST: Final = ("request_id", "level", "version", "percent", "reason", "ticket")
-"""A list has room for few; that which somebody looks for comes first."""
+"""The fields that people look for: they come first, since a list has room for few."""
 
 
 class Change(Struct, frozen=True):
-    """One thing that a deed changed; empty texts are what was not there."""
+    """One thing that a deed changed; an empty text means that it was absent."""
 
     name: str
     before: str
@@ -32,10 +32,10 @@ class Change(Struct, frozen=True):
 
 
 def changes_of(detail: Mapping[str, str]) -> tuple[Change, ...]:
-    """What is ordered, field by field, beside what was there; what stays the same is left out.
+    """The new state, field by field, beside the old one; unchanged fields are left out.
 
-    What was there and is not ordered anew is only shown where nothing is ordered at all, or where
-    it has another shape than what is ordered.
+    A field that was there and is not ordered anew is only shown if nothing is ordered at all, or if
+    the old state has another shape than the new one.
     """
     before, after = (decoded(detail.get(name, "")) for name in ("before", "after"))
     was, ordered = _fields(before), _fields(after)
@@ -51,7 +51,7 @@ def changes_of(detail: Mapping[str, str]) -> tuple[Change, ...]:
 
 
 def told_of(detail: Mapping[str, str]) -> tuple[Change, ...]:
-    """What a list says of a deed: what it changed, or else what it was about and why."""
+    """A list's text on a deed: what it changed, or else what it was about and why."""
     changed = changes_of(detail)
     if not changed:
         told = {name: text for name, text in detail.items() if name not in _APART}
@@ -66,7 +66,7 @@ def told_of(detail: Mapping[str, str]) -> tuple[Change, ...]:
 
 
 def decoded(text: str) -> Any:
-    """A value as a record keeps it; None where it keeps none."""
+    """A value as a record keeps it; None if it keeps none."""
     try:
         return msgspec.json.decode(text) if text else None
     except msgspec.DecodeError:
@@ -74,7 +74,7 @@ def decoded(text: str) -> Any:
 
 
 def _fields(value: object) -> dict[str, object] | None:
-    """The fields of an object, or of the only one in a list; None where it is something else."""
+    """The fields of an object, or of the only one in a list; None for anything else."""
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     if value is None:
@@ -83,7 +83,7 @@ def _fields(value: object) -> dict[str, object] | None:
 
 
 def _numbered(value: object) -> Iterator[tuple[str, object]]:
-    """Several objects each for itself; anything else as a whole."""
+    """Each of several objects by itself; anything else as a whole."""
     if isinstance(value, list) and all(isinstance(each, dict) for each in value):
         yield from ((f"{number}", each) for number, each in enumerate(value, 1))
     else:
@@ -91,7 +91,7 @@ def _numbered(value: object) -> Iterator[tuple[str, object]]:
 
 
 def _beside(was: Mapping[str, object], ordered: Mapping[str, object]) -> tuple[Change, ...]:
-    # Compared as they are said: a command orders as text what a page orders as a number.
+    # Compared in words: a command orders as text what a page orders as a number.
     said = {name: (_said(was.get(name)), _said(ordered.get(name))) for name in ordered or was}
     return tuple(
         Change(name, _cut(before), _cut(after))
@@ -109,7 +109,7 @@ def _said(value: object) -> str:
 
 
 def _words(value: object, between: str) -> str:
-    """In words: what is within a list or an object is said more closely than that itself."""
+    """A value in words: inner lists and objects are joined more tightly than outer ones."""
     if isinstance(value, dict):
         said = between.join(f"{name}: {_within(each)}" for name, each in value.items())
         return said or NOTHING

@@ -43,26 +43,26 @@ class Group(Struct, frozen=True):
     count: int
     deeds: int
     failed: int
-    """Neither `ok` nor begun only."""
+    """Records that are neither `ok` nor only begun."""
     others: int
-    """How many different people and keys, or, of people and keys, things."""
+    """The number of different people and keys or, for a person or key, of things."""
     first_us: int
     last_us: int
     actions: tuple[tuple[str, int], ...]
-    """What was done most often."""
+    """The most frequent actions."""
     terms: tuple[Term, ...]
-    """What finds the same records again; empty where no filter does."""
+    """A filter that finds the same records again; empty if there is none."""
 
 
 class Cell(Struct, frozen=True):
-    """What one did in a span of time: the newest of each sort, and how many there are."""
+    """One doer's records in a span of time: the newest of each sort, and how many there are."""
 
     rows: tuple[Row, ...]
-    """Of the sorts that occur most often."""
+    """Rows of the most frequent sorts."""
     counts: tuple[int, ...]
-    """How many there are of each of these."""
+    """The number of records of each of these sorts."""
     count: int
-    """Of all sorts together."""
+    """The number of records of all sorts together."""
 
 
 class Moment(Struct, frozen=True):
@@ -80,11 +80,11 @@ class Lanes(Struct, frozen=True):
     moments: tuple[Moment, ...]
     width_us: int
     left_out: int
-    """Records of others, or of before the oldest moment, which no lane shows."""
+    """Records that no lane shows: of other doers, or before the oldest moment."""
 
 
 def doer_of(row: Row) -> Doer:
-    """A person for a deed, a key for a request."""
+    """The doer: a person for a deed, a key for a request."""
     if row.actor:
         return Doer("person", row.actor)
     return Doer("key", row.key_id) if row.key_id else Doer("nobody", "")
@@ -93,7 +93,7 @@ def doer_of(row: Row) -> Doer:
 def grouped(
     grouping: str, rows: Sequence[Row], things: Mapping[tuple[str, int], str]
 ) -> list[Group]:
-    """Rows (newest first) gathered; `things` says of deeds what they were done to."""
+    """Rows (newest first) in groups; `things` names what each deed was done to."""
     if grouping == "sitting":
         return [_group(doer_of(run[0]), run, things, span=True) for run in _runs(rows)][:GROUPS_MAX]
     key: Callable[[Row], Doer] = doer_of if grouping == "who" else lambda r: thing_of(r, things)
@@ -194,7 +194,7 @@ def _others(of: Doer, rows: Iterable[Row], things: Mapping[tuple[str, int], str]
 
 
 def _terms(of: Doer, rows: Sequence[Row]) -> tuple[Term, ...]:
-    """What finds them again. A deed is found by its kind: what it was done to is in no column."""
+    """Terms that find them again. A deed is found by its kind: no column has its object."""
     if not of.name:
         return ()
     match of.kind:

@@ -46,7 +46,7 @@ from gateway.store.retention.reports import FolderRetentionStanding, RetentionRe
 
 REVEALED_MAX: Final = 50
 DUE_SHOWN: Final = 10
-"""Of a kind, at the home of the room; its own list has all of them."""
+"""The most shown of each kind on the room's home page; the kind's own list has all."""
 REVEALED_CHARS_MAX: Final = 65_536
 UNKNOWN_REQUEST: Final = (
     "No record of this organisation has such an id. A request that has just been answered is known "
@@ -56,11 +56,11 @@ _Found = TypeVar("_Found")
 
 
 class Standing(Struct, frozen=True):
-    """What is due in an organisation, and what lately happened."""
+    """Everything due in an organisation, and recent events."""
 
     organisation: str
     waiting: Part[Reveal]
-    """The oldest, as of all that is only the first here; their counts are of all."""
+    """The oldest ones; like every list here it holds only the first, but counts all."""
     releases: Part[Hold]
     """Holds to be released."""
     cases: Part[ErasureCase]
@@ -68,7 +68,7 @@ class Standing(Struct, frozen=True):
     late_cases: int
     holds: int
     reveals: RevealFigures
-    """Of now and of the last week."""
+    """Figures for now and for the last week."""
     packs: Sequence[EvidencePack]
     signed_us: int
     """When its log was last signed; 0 before the first time."""
@@ -77,9 +77,9 @@ class Standing(Struct, frozen=True):
     retention_days: int
     """0 keeps content for ever."""
     reviews: Sequence[Review]
-    """What is to be signed now, the longest due first."""
+    """Reviews to be signed now, the longest due first."""
     incidents: Sequence[IncidentLine]
-    """Those that are open, with their clocks."""
+    """Open incidents, with their clocks."""
     reports: Sequence[RevealReport]
     """Weekly reports of reveals, the newest first."""
 
@@ -92,14 +92,14 @@ class Revealed(Struct, frozen=True):
     request_id: str
     utc_us: int
     content: str
-    """Empty where it cannot be read; then `problem` says why."""
+    """Empty if it cannot be read; then `problem` says why."""
     problem: str
     left_out: int
     """How many characters are not shown."""
 
 
 class Office:
-    """One for the whole room."""
+    """The office: one for all pages of the room."""
 
     def __init__(self, services: Services) -> None:
         settings, clock = services.settings, services.clock
@@ -113,7 +113,7 @@ class Office:
         self._incidents = IncidentStore(services.database, clock)
 
     async def standing(self, organisation: str) -> Standing:
-        """What the home of the room shows."""
+        """The contents of the room's home page."""
         services = self._services
         since_us = services.clock.utc_us() - WEEK_US
         cases, late = await self.erasures.cases.urgent(organisation, DUE_SHOWN)
@@ -157,11 +157,11 @@ class Office:
         ticket: str,
         minutes: int,
     ) -> Reveal:
-        """Ask to read content: of one request of the organisation's, or without an id of all.
+        """Ask to read the content of one of the organisation's requests or, without an id, of all.
 
         Raises:
-            RequestInvalid: no record here has such an id, or custody refuses it. Nothing is on
-                record then: it would be approved, and show nothing.
+            RequestInvalid: no record here has such an id, or custody refuses it. Then nothing is
+                recorded: it would be approved, and show nothing.
         """
         wanted = request_id.strip()
         if wanted and not await self._is_recorded(organisation, wanted):
@@ -183,13 +183,13 @@ class Office:
         return _there(await self.erasures.cases.case(organisation, case_id))
 
     async def due(self, organisation: str) -> Expired | None:
-        """What the next run of retention would destroy; None where nothing ever is."""
+        """What the next run of retention would destroy; None if nothing is ever destroyed."""
         today = self._services.clock.utc_us() // DAY_US
         settings, database = self._services.settings, self._services.database
         return await expired_of(settings, database, self.custody, organisation, today)
 
     async def retained(self, organisation: str) -> Sequence[FolderRetentionStanding]:
-        """How its retention stands in each audit folder, the one that is latest first."""
+        """The state of its retention in each audit folder, the one furthest behind first."""
         _, days = retention_of(self._services.settings, organisation)
         return await RetentionReports(self._services.database).of(organisation, days)
 
@@ -218,7 +218,7 @@ class Office:
     async def search(
         self, actor: str, organisation: str, reference: str
     ) -> tuple[str, Consequences]:
-        """An end user's digest, and what is kept of them; that somebody looked is recorded."""
+        """An end user's digest, and what is kept of them; the search is recorded."""
         subject = self.subject_of(organisation, reference)
         if not subject:
             raise RequestInvalid("Whose content is it?", parameter="user")
@@ -228,10 +228,10 @@ class Office:
         return subject, found
 
     def subject_of(self, organisation: str, reference: str) -> str:
-        """The keyed digest of an end user, as requests name them; empty where none is named.
+        """The keyed digest of an end user, as requests name them; empty if none is named.
 
         Raises:
-            RequestInvalid: it is nothing but blanks, which is neither somebody nor everybody.
+            RequestInvalid: it is only blanks, which is neither somebody nor everybody.
         """
         settings = self._services.settings
         if not reference:
@@ -242,7 +242,7 @@ class Office:
         return end_user_subject(organisation, reference.strip(), peppers.keyed)
 
     async def _is_recorded(self, organisation: str, request_id: str) -> bool:
-        """Whether a record of the organisation has this id; a log that is damaged may have had."""
+        """Whether a record of the organisation has this id; a damaged log may have lost one."""
         query = AuditQuery(organisation=organisation, request_id=request_id)
         if await self.parts.sink.newest(query, 1):
             return True
@@ -253,7 +253,7 @@ class Office:
         return bool(await self.parts.sink.newest(query, 1))
 
     async def content(self, actor: str, reveal: Reveal) -> list[Revealed]:
-        """Content, to who asked for it and while the reveal is open; it is counted and recorded."""
+        """Content, for the person who asked and while the reveal is open; counted and recorded."""
         await self.parts.projector.catch_up()
         with in_words():
             await self.custody.use_reveal(actor, reveal.id)
@@ -276,7 +276,7 @@ class Office:
 
 
 def erasures_of(services: Services, parts: Integration | None = None) -> Erasures:
-    """What carries erasures out, in the room of compliance and in the inbox of approvals."""
+    """The object that carries out erasures, for the compliance room and the approvals inbox."""
     settings, database, clock = services.settings, services.database, services.clock
     master = master_key(settings)
     custody = Custody(database, services.log, clock)
@@ -286,7 +286,7 @@ def erasures_of(services: Services, parts: Integration | None = None) -> Erasure
 
 @contextmanager
 def in_words() -> Iterator[None]:
-    """What custody refuses is said to whoever asked."""
+    """Turns custody's refusals into errors for the person who asked."""
     try:
         yield
     except CustodyChanged as error:

@@ -14,35 +14,35 @@ LEVELS: Final = ("organisation", "workspace", "project", "key")
 _LEVELS: Final = ("org", "ws", "proj")
 _WORDS: Final = {"org": "all of", "ws": "team", "proj": "project", "key": "key", "user": "end user"}
 Path = tuple[str, ...]
-"""Workspace and project, or the first of them, or nothing."""
+"""Workspace and project, or the workspace alone, or nothing."""
 
 
 class Branch(Struct, frozen=True):
-    """One account of the tree, with its limits and how much hangs on it."""
+    """One account of the tree, with its limits and the number of keys below it."""
 
     account: str
     level: str
-    """Of LEVELS, or `end user` for what holds for each of them."""
+    """One of LEVELS, or `end user` for what holds for each end user."""
     title: str
     depth: int
     """0 for the organisation, 3 for a key."""
     spendings: tuple[Spending, ...] = ()
     rate: RateLimit | None = None
     state: str = "live"
-    """Of a key, as in `gateway.store.identity.key_lists.STATES`."""
+    """The state of a key, as in `gateway.store.identity.key_lists.STATES`."""
     key_id: str = ""
     keys: int = 0
     """Live keys below it."""
     limited: int = 0
-    """Keys below it that have a limit of their own, those that are over among them."""
+    """Keys below it that have a limit of their own, including keys that have ended."""
     is_open: bool = False
-    """Whether what hangs on it is shown."""
+    """Whether the accounts below it are shown."""
     place: str = ""
-    """Of a key without the tree above it: workspace and project."""
+    """The workspace and project of a key that is shown without the tree above it."""
 
 
 def is_of(account: str, organisation: str, key_ids: Collection[str]) -> bool:
-    """Whether an account lies in an organisation; a key's name does not say so."""
+    """Whether an account belongs to an organisation; the name of a key does not tell."""
     level, _, path = account.partition(":")
     if level == "key":
         return path in key_ids
@@ -51,7 +51,7 @@ def is_of(account: str, organisation: str, key_ids: Collection[str]) -> bool:
 
 
 def path_of(account: str, organisation: str) -> Path | None:
-    """Workspace and project that an account is named after; None for what is no such place."""
+    """The workspace and project in an account's name; None for any other account."""
     level, _, path = account.partition(":")
     first, *rest = path.split("/")
     is_place = first == organisation and level in _LEVELS[len(rest) : len(rest) + 1]
@@ -59,7 +59,7 @@ def path_of(account: str, organisation: str) -> Path | None:
 
 
 def account_of(organisation: str, path: Path) -> str:
-    """The account of a place; of the organisation itself where the path is empty."""
+    """The account of a place; for an empty path the organisation's own."""
     return f"{_LEVELS[len(path)]}:{'/'.join((organisation, *path))}"
 
 
@@ -72,6 +72,6 @@ def title_of(account: str, key_name: str) -> str:
 
 
 def told_of(account: str, key_name: str = "") -> str:
-    """The same with what it is, where nothing beside it says that."""
+    """An account's name with its kind, for places where nothing else tells the kind."""
     title = title_of(account, key_name)
     return title if account.endswith("/*") else f"{_WORDS[account.partition(':')[0]]} {title}"

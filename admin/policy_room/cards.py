@@ -60,7 +60,7 @@ def _selector(key: str, title: str) -> tuple[Field, ...]:
 
 
 def known_names(targets: Sequence[TargetFacts]) -> dict[str, tuple[str, ...]]:
-    """What fields may name, by their key without its table: of targets that workers serve."""
+    """Names that fields may use, by key without its table, from the targets that workers serve."""
     names = tuple(sorted(each.name for each in targets))
     return {
         "targets": names,
@@ -136,7 +136,7 @@ def body_of(text: str) -> PolicyBody | None:
 
 
 def rule_at(body: PolicyBody, section: str, place: int) -> Constraint | Preference:
-    """Raises NotFoundException."""
+    """The rule at a place; raises NotFoundException."""
     rules = rules_of(body, section)
     if not 0 <= place < len(rules):
         raise NotFoundException
@@ -153,7 +153,7 @@ def rules_of(body: PolicyBody, section: str) -> tuple[Constraint | Preference, .
 
 
 def values_of(rule: Constraint | Preference | None) -> dict[str, str]:
-    """What stands in the fields, by key."""
+    """The contents of the fields, by key."""
     if rule is None:
         return {}
     values: dict[str, str] = {}
@@ -175,7 +175,7 @@ class Comparison(Struct, frozen=True):
 
 
 def comparisons_of(when: str) -> list[Comparison] | None:
-    """The lines of a condition; None where it can only be written as text."""
+    """The lines of a condition; None if it can only be written as text."""
     try:
         rows = rows_of(when or None)
     except ExpressionInvalid:
@@ -204,7 +204,7 @@ def comparisons_typed(form: Mapping[str, str]) -> list[Comparison]:
 
 
 def rule_from(section: str, form: Mapping[str, str]) -> Constraint | Preference:
-    """The rule that a form says.
+    """The rule that a form describes.
 
     Raises:
         RequestInvalid: what is wrong, with the field.
@@ -222,13 +222,13 @@ def rule_from(section: str, form: Mapping[str, str]) -> Constraint | Preference:
         return constraint_from(table) if section == "constraints" else preference_from(table)
     except DocumentInvalid as error:
         first = error.problems[0]
-        # Of the rule as a whole it is at no field that it is said, least of all at its name.
+        # A problem of the whole rule is shown at no field, least of all at its name.
         lacking = "order" if section == "preferences" else None
         raise RequestInvalid(first.message, parameter=first.path or lacking) from error
 
 
 def with_rule(text: str, section: str, place: int | None, rule: Constraint | Preference) -> Amended:
-    """The text with a rule in place of another, or behind the last where `place` is None."""
+    """The text with a rule in place of another, or after the last if `place` is None."""
     body = _loaded(text)
     rules = list(rules_of(body, section))
     if place is None:
@@ -240,7 +240,7 @@ def with_rule(text: str, section: str, place: int | None, rule: Constraint | Pre
 
 
 def moved(text: str, section: str, place: int, step: int) -> Amended:
-    """The text with a rule moved so many places."""
+    """The text with a rule moved by `step` places."""
     body = _loaded(text)
     rules = list(rules_of(body, section))
     rule = rule_at(body, section, place)
@@ -259,7 +259,7 @@ def without(text: str, section: str, place: int) -> Amended:
 
 
 def with_case(text: str, encoded: str) -> Amended:
-    """The text with an offered test case behind its others."""
+    """The text with an offered test case after its others."""
     body = _loaded(text)
     return _amended(text, body, "tests", [*body.tests, offered(encoded, body)])
 
@@ -282,7 +282,7 @@ def _amended(
 
 
 def _condition(form: Mapping[str, str]) -> str:
-    """The rows of the form as an expression, or the text where that was chosen."""
+    """The rows of the form as an expression, or the text if that was chosen."""
     if form.get("written", "rows") == "text":
         return form.get("when", "").strip()
     rows = [row for number in range(ROWS_MAX) if (row := _row(form, number)) is not None]
