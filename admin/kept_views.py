@@ -70,4 +70,4 @@ def _back(data: ViewForm, organisation: str, room: str) -> str:
 def _way_back(dropped: SavedView, data: ViewForm, path: str) -> Undo:
     """What keeps a view again that was dropped from the list at a path."""
     fields = {"name": dropped.name, "q": dropped.filter, "to": data.to, EXPECTS: ABSENT}
-    return Undo(f"The view {dropped.name} was dropped.", f"{path}/views", fields)
+    return Undo(f"The view {dropped.name} was deleted.", f"{path}/views", fields)

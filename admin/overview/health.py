@@ -25,10 +25,10 @@ OURS_OR_THEIRS: Final = (401, 403, 407, 429)
 mend that, and until somebody does, the upstream serves nobody."""
 GIVEN_UP: Final = {
     "hedged_away": "was given up: another target answered first",
-    "cascaded_away": "was given up: too long to be judged, so a dearer target was asked",
-    "taken_over": "was given up: another worker had taken the line over",
-    "client_gone": "was given up: the caller left",
-    "worker_stopped": "was given up: this gateway's worker was ended",
+    "cascaded_away": "was given up: too long to be judged, so a more expensive target was called",
+    "taken_over": "was given up: another worker had taken over this line of the batch",
+    "client_gone": "was given up: the caller disconnected",
+    "worker_stopped": "was given up: the gateway's worker was stopped",
 }
 """Attempts that we ended ourselves, in words: nothing was wrong with their targets."""
 

@@ -120,7 +120,7 @@ class Asked(Struct, frozen=True):
             raise RequestInvalid(self.wrong.message, parameter=self.wrong.field)
         if self.unfindable:
             known = ", ".join(self.labels)
-            reason = f"Nothing is ever found as “{self.unfindable[0]}”, but as {known}."
+            reason = f"“{self.unfindable[0]}” is not a kind of finding; the kinds are {known}."
             raise RequestInvalid(reason, parameter=FILTER.name)
 
     def search(self, source: Source, now_us: int, zone: str) -> Search:

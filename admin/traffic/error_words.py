@@ -7,55 +7,55 @@ from collections.abc import Mapping
 from typing import Final
 
 
-_UNKNOWN_ID: Final = "The project has none with this id, or has it no more: look at the id."
-_RUN_BY_OTHERS: Final = "Whoever runs the platform can help:"
+_UNKNOWN_ID: Final = "The project has nothing with this id, or no longer has it: check the id."
+_RUN_BY_OTHERS: Final = "Contact whoever runs the platform:"
 MEANINGS: Final[Mapping[str, str]] = {
-    "invalid_request": "The request breaks a rule of its dialect. Its caller was told which field.",
-    "request_too_large": "Its body is longer than what is taken: send less in one request.",
-    "unsupported_encoding": "Its body was packed in a way that is not taken: send it unpacked.",
-    "unknown_url": "Nothing is at this address: look at the client's base URL.",
-    "method_not_allowed": "The address takes another method: look at the client.",
-    "model_not_found": "No target or route has the name that was asked for, or had it then.",
+    "invalid_request": "The request is not valid for its API. The caller was told which field.",
+    "request_too_large": "The body is larger than the limit: send less in one request.",
+    "unsupported_encoding": "The body's compression is not supported: send it uncompressed.",
+    "unknown_url": "There is nothing at this address: check the client's base URL.",
+    "method_not_allowed": "The address needs another HTTP method: check the client.",
+    "model_not_found": "No target or route had the requested name at that time.",
     "response_not_found": _UNKNOWN_ID,
     "file_not_found": _UNKNOWN_ID,
     "batch_not_found": _UNKNOWN_ID,
     "previous_response_not_found": _UNKNOWN_ID,
     "conversation_not_found": _UNKNOWN_ID,
     "item_not_found": _UNKNOWN_ID,
-    "conversation_locked": "Another request was being answered with its conversation: try again "
-    "once that is over.",
-    "context_length_exceeded": "Its input fits no permitted target: send less of it.",
-    "unsupported_parameter": "No permitted target can do what it asks for. Its caller was told.",
-    "invalid_api_key": "No key, or one that is malformed, unknown, expired or revoked: see Keys.",
-    "policy_denied": "A rule of policy says no: the same request is refused again.",
-    "no_permitted_target": "Policy, or what its key may use, left no target: the same request is "
+    "conversation_locked": "Another request was using the same conversation: try again "
+    "once it has ended.",
+    "context_length_exceeded": "The input is too long for every permitted target: send less.",
+    "unsupported_parameter": "No permitted target supports what it needs. The caller was told.",
+    "invalid_api_key": "The key is missing, malformed, unknown, expired or revoked: see Keys.",
+    "policy_denied": "A policy rule refuses it; the same request would be refused again.",
+    "no_permitted_target": "Policy and the key's permissions left no target; the same request is "
     "refused again.",
-    "rate_limited": "Too much at once for a rate limit of its key or above: wait, or have the "
+    "rate_limited": "A rate limit of its key, or above it, was reached: wait, or have the "
     "limit raised under Limits.",
-    "insufficient_quota": "Its worst case did not fit into a budget of its key or above: it does "
-    "in the next window, or once the limit is raised under Limits.",
-    "unavailable": "The worker had no room: try again.",
-    "no_target_available": "Targets were permitted and none could answer: try again; Models says "
-    "which are away.",
+    "insufficient_quota": "Its highest possible cost exceeded a budget of its key or above: retry "
+    "in the next budget period, or have the limit raised under Limits.",
+    "unavailable": "The worker was at capacity: try again.",
+    "no_target_available": "None of the permitted targets could answer: try again; Models shows "
+    "which are unavailable.",
     "no_target_configured": f"{_RUN_BY_OTHERS} no target that could answer has a credential.",
-    "audit_unavailable": f"{_RUN_BY_OTHERS} no record could be made durable, so nothing was sent.",
-    "lease_over": "Another worker may have had this line of a batch: it answers it.",
-    "worker_stopped": "The worker was ended before the answer was: try again.",
-    "not_ready": "The worker was not ready, or its configuration was too old: try again.",
-    "upstream_failed": "What was asked failed, and nothing else that is permitted answered: try "
-    "again; Models says how it does.",
-    "upstream_refused": "What was asked answered with an error of its own: its status is kept.",
-    "upstream_unpaid": f"{_RUN_BY_OTHERS} the account at the provider has no money left.",
-    "upstream_timeout": "Nothing that is permitted answered in time: try again, or ask for less.",
-    "upstream_unreachable": "No connection came about: try again; Models says what is away.",
-    "pool_busy": "No replica of the in-house pool is up or has room: try again.",
-    "upstream_malformed": "The answer was not what its protocol promises, so none was passed on: "
+    "audit_unavailable": f"{_RUN_BY_OTHERS} the audit log could not be written; nothing was sent.",
+    "lease_over": "Another worker may have taken over this line of the batch and answers it.",
+    "worker_stopped": "The worker was stopped before the answer was complete: try again.",
+    "not_ready": "The worker was not ready, or its configuration was out of date: try again.",
+    "upstream_failed": "The target failed, and no other permitted target answered: try "
+    "again; Models shows its state.",
+    "upstream_refused": "The target answered with an error of its own; its status is kept.",
+    "upstream_unpaid": f"{_RUN_BY_OTHERS} the account at the provider has no credit left.",
+    "upstream_timeout": "No permitted target answered in time: try again, or ask for less.",
+    "upstream_unreachable": "No connection could be made: try again; Models shows what is down.",
+    "pool_busy": "No replica of the in-house pool is running with free capacity: try again.",
+    "upstream_malformed": "The answer did not follow its protocol, so it was not passed on: "
     "try again.",
-    "stream_broken": "The stream ended before its end: what came is not whole. Try again.",
-    "sovereignty_violation": f"{_RUN_BY_OTHERS} a call was stopped that should never have been "
-    "planned; nothing left.",
-    "client_gone": "The caller left before the answer was whole: look at the client's timeout.",
-    "internal_error": f"{_RUN_BY_OTHERS} something went wrong here, and the log says where.",
+    "stream_broken": "The stream ended early, so the answer is incomplete: try again.",
+    "sovereignty_violation": f"{_RUN_BY_OTHERS} a call was blocked that should never have been "
+    "planned; nothing was sent.",
+    "client_gone": "The caller disconnected before the answer was complete: check its timeout.",
+    "internal_error": f"{_RUN_BY_OTHERS} there was an internal error; the log has the details.",
 }
 
 

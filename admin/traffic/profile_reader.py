@@ -200,7 +200,7 @@ class ProfileRoom:
             RequestInvalid: it is over, or no reason is given.
         """
         if not 0 < len(reason) <= REASON_CHARS:
-            raise RequestInvalid("say why this is the new normal", parameter="reason")
+            raise RequestInvalid("give a reason why this is the new normal", parameter="reason")
         found = [each for each in await self._drifts.of(organisation) if each.id == drift]
         if not found:
             raise NotFoundException

@@ -18,10 +18,10 @@ FACETS = {
     "route": "Route",
     "status": "Outcome",
     "error": "Error",
-    "model": "Model asked for",
+    "model": "Requested model",
     "target": "Served by",
     "class": "Data class",
-    "pii": "Found in the text",
+    "pii": "Findings",
     "project": "Project",
     "key": "Key",
 }

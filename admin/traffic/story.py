@@ -132,13 +132,13 @@ def bars_of(intent: AuditRecord | None, outcome: AuditRecord | None) -> tuple[Ba
     if intent is None:
         return (Bar("Decided", "deciding", 0, outcome.duration_us),)
     at_us = max(0, intent.utc_us - arrived_us)
-    bars = [Bar("Identified, inspected, decided, recorded", "deciding", 0, at_us)]
+    bars = [Bar("Identify, inspect, decide, record", "deciding", 0, at_us)]
     for number, attempt in enumerate(outcome.attempts, 1):
         bars += _attempt_bars(number, attempt, at_us)
         at_us += attempt.duration_us
     left_us = outcome.duration_us - at_us
     if left_us > 0:
-        bars.append(Bar("Settled and recorded", "ending", at_us, left_us))
+        bars.append(Bar("Settle and record", "ending", at_us, left_us))
     return tuple(bars)
 
 
@@ -150,6 +150,6 @@ def _attempt_bars(number: int, attempt: Attempt, start_us: int) -> list[Bar]:
     if attempt.error:
         return [Bar(f"{name} failed: {attempt.error}", "failed", start_us, attempt.duration_us)]
     first_us = min(attempt.first_byte_us, attempt.duration_us)
-    bars = [Bar(f"{name}, to the first byte", "waiting", start_us, first_us)]
+    bars = [Bar(f"{name}, until the first byte", "waiting", start_us, first_us)]
     rest_us = attempt.duration_us - first_us
-    return [*bars, Bar(f"{name}, its answer", "answering", start_us + first_us, rest_us)]
+    return [*bars, Bar(f"{name}, the answer", "answering", start_us + first_us, rest_us)]

@@ -26,7 +26,7 @@ def verdict_of(story: Story, way: Preferences) -> Verdict:
     if record is None:
         return Verdict(
             "idle",
-            f"Let through to {story.decided.target}, and no outcome was recorded yet.",
+            f"Allowed to go to {story.decided.target}; no outcome is recorded yet.",
             reason,
         )
     took = way.span(record.duration_us)
@@ -37,15 +37,17 @@ def verdict_of(story: Story, way: Preferences) -> Verdict:
         was_let_through = story.explanation and story.explanation.decision.effect == "allow"
         why = "" if was_let_through else reason
         return Verdict("refused", said, why, meaning_of(record.error))
-    where = f"{record.target} ({record.jurisdiction})" if record.target else "no target"
+    where = record.target or "no target"
+    if record.target and record.jurisdiction != record.target:
+        where = f"{record.target} ({record.jurisdiction})"
     cost = way.money(record.cost_microusd)
     if record.status == "ok" and "cache_of" in record.detail:
-        said = f"Given again from the response cache in {took}: an answer of {where}, for nothing."
+        said = f"Answered from the response cache in {took}, with an answer of {where}, at no cost."
         return Verdict(story.route, said, reason)
     if record.status == "ok":
         return Verdict(story.route, f"Answered by {where} in {took}, for {cost}.", reason)
     if record.status == "cancelled":
-        said = f"The caller left after {took}; {where} was asked, for {cost}."
+        said = f"The caller disconnected after {took}; {where} had been called, for {cost}."
         return Verdict("warn", said, reason)
     count = len(record.attempts)
     attempts = "one attempt" if count == 1 else f"{count} attempts"
@@ -63,7 +65,7 @@ def findings_sent_as(story: Story) -> str:
     assert story.explanation is not None
     asked = story.explanation.decision.obligations
     if asked.redact:
-        return "blackened"
+        return "redacted"
     return "as surrogates" if asked.pseudonymise else "as written"
 
 
@@ -73,14 +75,14 @@ def obeyed_in(story: Story) -> tuple[str, ...]:
         return ()
     asked = story.explanation.decision.obligations
     way = findings_sent_as(story)
-    scanned = "What its answer holds was counted" + (
-        ", and blackened where it is sensitive." if asked.scan_output == "mask" else "."
+    scanned = "Its answer was scanned" + (
+        ", and sensitive values were redacted." if asked.scan_output == "mask" else "."
     )
     said = (
-        (bool(way), f"What was found was sent {way}."),
+        (bool(way), f"Findings were sent {way}."),
         (asked.scan_output is not None, scanned),
-        (asked.no_cache, "No kept answer was given, and this one was not kept to be given again."),
-        (asked.audit_content == "none", "What was said was not to be kept."),
-        (asked.audit_content == "redacted", "What was said is kept with findings blackened."),
+        (asked.no_cache, "The response cache was neither read nor written."),
+        (asked.audit_content == "none", "Its content was not kept."),
+        (asked.audit_content == "redacted", "Its content was kept with findings redacted."),
     )
     return tuple(sentence for holds, sentence in said if holds)

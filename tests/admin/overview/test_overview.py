@@ -55,8 +55,8 @@ async def root(listener: Listener, browser: Browser) -> Browser:
 async def test_an_empty_installation_says_so_and_shows_the_first_steps(root: Browser) -> None:
     page = await see(root)
 
-    assert "Nothing has been asked yet." in page
-    assert "Nothing waits for you." in page
+    assert "No requests yet" in page
+    assert "Nothing needs your attention." in page
     assert 'href="/first-run"' in page
 
 
@@ -188,7 +188,7 @@ async def test_an_approved_version_that_acts_nowhere_waits_for_who_rolls_it_out(
 
         await store.act(level, first.number, "approve", "petra")
         assert (await waiting("wanda"), await waiting("petra")) == ([], ["approved"])
-        assert f'<a href="{at}/1">{told}, is approved and acts nowhere</a>' in await see(root)
+        assert f'<a href="{at}/1">{told}, is approved but not rolled out</a>' in await see(root)
 
         schedules = ScheduleTable(database, listener.clock)
         left = await schedules.add(level, first.number, "publish", now_us + DAY_US, "petra")

@@ -35,7 +35,7 @@ async def test_an_empty_list_shows_how_to_fill_it(world: World, browser: Browser
     answer, page = await browser.send("GET", LIST)
     assert answer.status == 200
     assert "curl" in page
-    assert "No request yet" in page
+    assert "No requests yet" in page
 
 
 async def test_the_rows_are_those_recorded_and_a_filter_chooses_among_them(
@@ -174,7 +174,7 @@ async def test_a_list_says_that_nothing_is_found_as_what_it_is_asked_for(
 ) -> None:
     """It counted zero requests with `pii:HEALTH`, which an auditor would be told."""
     await world.write(Asked(1, data_class="S3", findings={"UK_NHS": 1}))
-    said = "Nothing is ever found as <code>HEALTH</code>, whatever a text holds"
+    said = "<code>HEALTH</code> is not a kind of finding"
     for at in (LIST, "/o/acme/audit"):
         _, page = await browser.send("GET", f"{at}?q=project:assistant+pii:health,EMAIL")
         assert said in page
@@ -190,7 +190,7 @@ async def test_leaving_out_what_nothing_is_found_as_is_said_to_leave_out_nothing
 ) -> None:
     """The list holds every request, and was said to be of such that no request has."""
     await world.write(Asked(1, data_class="S3", findings={"UK_NHS": 1}))
-    said = "<code>-pii:HEALTH</code> leaves out nothing"
+    said = "<code>-pii:HEALTH</code> excludes nothing"
     for at in (LIST, "/o/acme/audit"):
         _, page = await browser.send("GET", f"{at}?q=-pii:health,EMAIL")
         assert said in page
@@ -198,9 +198,9 @@ async def test_leaving_out_what_nothing_is_found_as_is_said_to_leave_out_nothing
         assert "UK_NHS, UK_NINO" in page, "what there is instead"
         _, page = await browser.send("GET", f"{at}?q=-pii:health+pii:RELIGION")
         assert said in page
-        assert "Nothing is ever found as <code>RELIGION</code>, whatever" in page
+        assert "<code>RELIGION</code> is not a kind of finding" in page
         _, page = await browser.send("GET", f"{at}?q=-pii:EMAIL")
-        assert "leaves out nothing" not in page
+        assert "excludes nothing" not in page
 
 
 async def test_no_file_and_no_program_is_told_none_of_what_is_never_found(
@@ -214,7 +214,7 @@ async def test_no_file_and_no_program_is_told_none_of_what_is_never_found(
     for at in (f"{LIST}/export", f"{api}/traffic", "/o/acme/audit/export", f"{api}/audit/gathered"):
         answer, text = await browser.send("GET", f"{at}?q=pii:EMAIL,HEALTH")
         assert answer.status == 400, at
-        assert "Nothing is ever found as “HEALTH”, but as ADDRESS, AGE" in unescape(text)
+        assert "“HEALTH” is not a kind of finding; the kinds are ADDRESS, AGE" in unescape(text)
         for known in ("pii:UK_*", "-pii:HEALTH"):
             assert (await browser.send("GET", f"{at}?q={known}"))[0].status == 200, at
 
@@ -297,7 +297,7 @@ async def test_views_are_ones_own_and_lead_to_their_filter(world: World, browser
     answer, _ = await browser.send("POST", f"{LIST}/views/drop", form | {"to": "//evil.example"})
     assert answer.headers["location"] == LIST
     _, page = await browser.send("GET", LIST)
-    assert "None kept yet" in page
+    assert "No saved views yet" in page
 
 
 async def test_hostile_text_is_text_in_every_field(world: World, browser: Browser) -> None:
@@ -346,7 +346,7 @@ async def test_a_filter_that_finds_nothing_says_so_and_leads_back_to_everything(
         assert f"No {what} matches this filter." in page
         assert f'<a href="/o/acme/{room}">Show all {what}s</a>' in page
         assert "Counted over" not in page
-        assert "No record was written yet" not in page
+        assert "No records yet" not in page
 
 
 async def test_a_key_is_found_by_the_name_that_the_list_shows(
@@ -385,6 +385,6 @@ async def test_a_word_alone_does_not_pass_for_a_search_of_what_was_said(
     await world.write(Asked(1, content=b"a haiku"))
     for path in (LIST, "/o/acme/audit"):
         _, page = await browser.send("GET", f"{path}?q=haiku")
-        assert "what was said is sealed, and no filter looks into it" in page
+        assert "content is sealed, and no filter searches it" in page
         _, page = await browser.send("GET", f"{path}?q=req_0")
-        assert "what was said is sealed" not in page
+        assert "content is sealed" not in page

@@ -36,12 +36,12 @@ async def test_now_stands_beside_before_and_what_moved_is_said(
     assert f"1 profile drifts: {SAID}." in listed
     assert f'href="{BASE}/prompts?of=auto"' in listed
     assert answer.status == 200
-    assert "the cheap tier is not covered meanwhile" in page
+    assert "the calibration of the cheap tier does not apply" in page
     for said in ("8,000 to 16,000 tokens", "50.0%", "0.0%", "9 days at the same hours"):
         assert said in page
     assert "Accept as normal" not in page
     _, overview = await browser.send("GET", "/")
-    told = f"Prompts of <bdi>auto</bdi>, acme: {SAID}; what calibration promises of it is not"
+    told = f"Prompts of <bdi>auto</bdi>, acme: {SAID}; its calibration does not cover this"
     assert told in overview
 
 
@@ -109,11 +109,11 @@ async def test_accepting_takes_a_reason_a_permission_and_leaves_a_record(
     await _signed_in(listener, browser)
     drift = await profiles(listener)
     _, page = await browser.send("GET", f"{BASE}/prompts?of=auto")
-    assert "260 requests so far" in page
+    assert "(260 so far)" in page
     path = f"{BASE}/drifts/{drift.id}/accept"
     form = {"kind": "prompts", "of": "auto", "reason": " "}
     answer, page = await browser.send("POST", path, form)
-    assert (answer.status, "say why this is the new normal" in page) == (400, True)
+    assert (answer.status, "give a reason why this is the new normal" in page) == (400, True)
 
     answer, _ = await browser.send("POST", path, form | {"reason": "a <new> application"})
     assert (answer.status, answer.headers["location"]) == (303, f"{BASE}/prompts?of=auto")
@@ -145,7 +145,7 @@ async def test_an_organisation_without_profiles_says_when_there_will_be_some(
     await _signed_in(listener, browser, "viewer")
     _, page = await browser.send("GET", BASE)
 
-    assert "An hour is profiled five minutes after it is over" in page
+    assert "Each hour is profiled five minutes after it ends" in page
 
 
 async def test_replicas_that_are_slow_or_answer_otherwise_wait_for_whoever_looks_after_them(
@@ -161,5 +161,5 @@ async def test_replicas_that_are_slow_or_answer_otherwise_wait_for_whoever_looks
     )
     _, page = await browser.send("GET", "/")
 
-    assert page.count("Replica a became slower than its peers and gets 60") == 1
-    assert "Replica b answers greedy questions otherwise than its peers" in page
+    assert page.count("Replica a is slower than the other replicas and gets 60") == 1
+    assert "Replica b gives other answers than replicas with the same weights" in page
