@@ -13,8 +13,8 @@ from gateway.store.money.price_proposals import PriceProposal
 from gateway.store.money.raises import BudgetRaise
 
 
-PROPOSED: Final = "You proposed this: somebody else decides."
-ASKED: Final = "You asked for this: somebody else decides."
+PROPOSED: Final = "You proposed this, so another person must decide."
+ASKED: Final = "You requested this, so another person must decide."
 REASON_CHARS_MAX: Final = 1_000
 
 
@@ -22,9 +22,9 @@ def reason_in(text: str) -> str:
     """The reason why somebody asks or decides; raises RequestInvalid if it is empty or too long."""
     said = text.strip()
     if not said:
-        raise RequestInvalid("say why: it stands in the history", parameter="reason")
+        raise RequestInvalid("give a reason; it is kept in the history", parameter="reason")
     if len(said) > REASON_CHARS_MAX:
-        most = f"say it in {REASON_CHARS_MAX:,} characters at most"
+        most = f"use at most {REASON_CHARS_MAX:,} characters"
         raise RequestInvalid(f"{most}: these are {len(said):,}", parameter="reason")
     return said
 
@@ -45,7 +45,7 @@ def require_asker(seen: str | None, asked_by: str) -> None:
 def refused_widening(person: Person, proposal: KeyProposal) -> str:
     """Why somebody may not widen a key's scope; empty if they may."""
     if not allows(person, Permission.KEYS_APPROVE, proposal.organisation):
-        return "No role of yours lets keys do more here."
+        return "None of your roles may widen keys here."
     return PROPOSED if same_person(person.name, proposal.proposed_by) else ""
 
 
@@ -57,21 +57,21 @@ def refused_raise(person: Person, asked: BudgetRaise) -> str:
     if person.of_token:
         return NOBODYS
     if not allows(person, Permission.BUDGETS_SET, asked.organisation):
-        return "No role of yours sets limits here."
+        return "None of your roles may set limits here."
     return ASKED if same_person(person.name, asked.asked_by) else ""
 
 
 def refused_prices(person: Person, proposal: PriceProposal) -> str:
     """Why somebody may not put prices in force; empty if they may."""
     if not allows(person, Permission.PRICES_APPROVE):
-        return "No role of yours approves prices, which hold for all organisations."
+        return "None of your roles may approve prices, which apply to all organisations."
     return PROPOSED if same_person(person.name, proposal.proposed_by) else ""
 
 
 def refused_erasure(person: Person, case: ErasureCase) -> str:
     """Why somebody may not decide about an erasure; empty if they may."""
     if not allows(person, Permission.CONTENT_APPROVE_ERASURE, case.organisation):
-        return "No role of yours agrees to erasures here."
+        return "None of your roles may approve erasures here."
     return ASKED if same_person(person.name, case.asked_by) else ""
 
 
@@ -80,5 +80,5 @@ def refused_retirement(person: Person, retirement: Retirement) -> str:
     if same_person(person.name, retirement.asked_by):
         return ASKED
     if not allows(person, Permission.WORKERS_APPROVE_RETIREMENT):
-        return "No role of yours agrees to this, which concerns all organisations."
+        return "None of your roles may approve this, which concerns all organisations."
     return ""

@@ -26,7 +26,7 @@ from policies.problems import FactsInvalid
 PREFIX: Final = "fact."
 BODY_CHARACTERS_MAX: Final = 200_000
 ENTRIES_MAX: Final = 100
-EXAMPLES_NOTE: Final = ", among example targets: no worker has told its own yet"
+EXAMPLES_NOTE: Final = ", on example targets: no worker has reported its own yet"
 _FIRST: Final = (
     *("model_requested", "data_class", "findings", "complexity_tier", "complexity"),
     *("input_tokens_estimate", "workspace", "project", "labels", "has_tools"),
@@ -75,7 +75,9 @@ class Asker:
     async def _recorded(self, organisation: str, request_id: str) -> Asked:
         found = await self._reader.archive.facts_of(organisation, request_id[:200])
         if found is None:
-            message = "no decided request of this organisation has this id, or it is not stored yet"
+            message = (
+                "this organisation has no decided request with this id, or it is not stored yet"
+            )
             raise RequestInvalid(message, parameter="request")
         record, facts = found
         return Asked(facts, f"request {record.request_id} as it was recorded", record.request_id)
@@ -139,7 +141,7 @@ def _pairs(name: str, text: str) -> Iterator[tuple[str, str]]:
     for part in text.split(",")[:ENTRIES_MAX]:
         key, sign, value = part.partition("=")
         if not sign or not key.strip():
-            message = "written as NAME=VALUE, with commas between"
+            message = "written as NAME=VALUE, separated by commas"
             raise RequestInvalid(message, parameter=f"{PREFIX}{name}")
         yield key.strip(), value.strip()
 

@@ -20,7 +20,7 @@ from gateway.store.policies.documents import PolicyStore
 def refused(person: Person, organisation: str, place: Place, author: str) -> str:
     """Why somebody may not approve a version of this author; empty where they may."""
     if not may(person, Permission.POLICIES_APPROVE, organisation, place):
-        return "No role of yours approves policies at this level."
+        return "None of your roles may approve policies at this level."
     return ASKED if same_person(person.name, author) else ""
 
 
@@ -64,7 +64,7 @@ class PendingBadge:
         if not count:
             return ()
         word = f"{count:,} to approve"
-        return (Badge(word, "warn", f"/o/{organisation}/approvals", "What waits for you"),)
+        return (Badge(word, "warn", f"/o/{organisation}/approvals", "Waiting for you"),)
 
     async def _of_others(self, person: Person, organisation: str) -> int:
         """What others asked for in an organisation, and this person may decide."""

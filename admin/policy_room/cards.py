@@ -87,11 +87,11 @@ CONSTRAINT: Final = (
         (
             Field("cap_output_tokens", "Output tokens at most", "number"),
             Field("cap_input_tokens", "Input tokens at most", "number"),
-            Field("pseudonymise", "Findings leave as surrogates", "switch"),
-            Field("redact", "Findings leave blackened", "switch"),
+            Field("pseudonymise", "Replace findings by surrogates", "switch"),
+            Field("redact", "Redact findings", "switch"),
             Field("scan_output", "Scan answers", "choice", ("count", "mask")),
             Field("no_cache", "Keep out of the response cache", "switch"),
-            Field("audit_content", "Content in the record", "choice", AUDIT_CONTENTS),
+            Field("audit_content", "Content kept in the record", "choice", AUDIT_CONTENTS),
         ),
     ),
 )
@@ -99,9 +99,9 @@ PREFERENCE: Final = (
     (
         "Order",
         (
-            Field("route", "Asked for as auto:…", "line", (), "empty: for every request"),
-            Field("targets", "These first", "words", (), "target names in order"),
-            Field("order", "Then by", "words", ORDERINGS, ", ".join(ORDERINGS)),
+            Field("route", "Requested as auto:…", "line", (), "empty: for every request"),
+            Field("targets", "These targets first", "words", (), "target names in order"),
+            Field("order", "Then in order of", "words", ORDERINGS, ", ".join(ORDERINGS)),
         ),
     ),
     (
@@ -109,18 +109,22 @@ PREFERENCE: Final = (
         (
             Field("weights", "Shares", "shares", (), "NAME=3, OTHER=1"),
             Field("canary.target", "A canary target", "line"),
-            Field("canary.percent", "Percent of askers", "number"),
-            Field("sticky", "The same asker is the same", "choice", STICKY),
+            Field("canary.percent", "Percent of callers", "number"),
+            Field("sticky", "Assign callers by", "choice", STICKY),
         ),
     ),
     (
-        "Time and doubt",
+        "Slow or doubtful answers",
         (
-            Field("hedge_after_ms", "Ask a second target after ms", "number"),
+            Field("hedge_after_ms", "Ask a second target after, in ms", "number"),
             Field("cascade_above_percent", "One tier up above this doubt, in percent", "number"),
-            Field("stay_warm", "Stay where the prompt is cached", "switch"),
-            Field("cache_s", "Give the same answer again for seconds", "number"),
-            Field("cache_like_percent", "And to questions as near as, in percent", "number"),
+            Field("stay_warm", "Stay with the target that has the prompt cached", "switch"),
+            Field("cache_s", "Reuse the answer for, in seconds", "number"),
+            Field(
+                "cache_like_percent",
+                "Also for questions at least this similar, in percent",
+                "number",
+            ),
         ),
     ),
 )
@@ -267,7 +271,7 @@ def with_case(text: str, encoded: str) -> Amended:
 def _loaded(text: str) -> PolicyBody:
     body = body_of(text)
     if body is None:
-        raise RequestInvalid("the text has mistakes; put them right in the code", parameter="text")
+        raise RequestInvalid("the text has mistakes; correct them in the code", parameter="text")
     return body
 
 

@@ -160,7 +160,7 @@ class Desk:
             raise RequestInvalid("there is no draft at this level")
         report = await self.checked(draft.text)
         if report.document is None or not report.is_ok:
-            raise RequestInvalid("the document has to pass its checks first", parameter="text")
+            raise RequestInvalid("the document must pass its checks first", parameter="text")
         after = self._guarded(guard) | {"level": place.name, "note": reason}
         after["digest"] = report.document.digest
         async with self._deeds.doing(
@@ -331,8 +331,8 @@ def _require(person: Person, permission: Permission, organisation: str, place: P
 def _reason(text: str) -> str:
     said = text.strip()
     if not said:
-        raise RequestInvalid("say why; it is kept in the history", parameter="reason")
+        raise RequestInvalid("give a reason; it is kept in the history", parameter="reason")
     if len(said) > REASON_LENGTH_MAX:
-        most = f"say it in {REASON_LENGTH_MAX:,} characters at most"
+        most = f"use at most {REASON_LENGTH_MAX:,} characters"
         raise RequestInvalid(f"{most}: these are {len(said):,}", parameter="reason")
     return said

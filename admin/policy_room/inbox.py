@@ -273,7 +273,7 @@ class Inbox:
                 Matter(
                     kind="keys",
                     id=each.id,
-                    title=f"The key {each.key_name} may do more",
+                    title=f"Wider permissions for the key {each.key_name}",
                     href=f"/o/{organisation}/keys/{each.key_id}#scope",
                     asked_by=each.proposed_by,
                     asked_us=each.proposed_us,

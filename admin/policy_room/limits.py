@@ -92,10 +92,10 @@ def limits_of(form: Mapping[str, str], usual: GuardRules) -> GuardRules | None:
 
 
 _FAILING = {
-    "answered": "Answers that say nothing",
-    "complete": "Answers that are cut",
-    "no_refusal": "Answers that refuse",
-    "format": "Answers in another format than asked for",
+    "answered": "Empty answers",
+    "complete": "Truncated answers",
+    "no_refusal": "Refusals by the model",
+    "format": "Answers not in the requested format",
 }
 
 
@@ -119,7 +119,7 @@ def compared(
          (canary.answered, beside.answered)),
         ("Mean time", "ms", ("latency_ratio",),
          (canary.duration_us / 1e3, beside.duration_us / 1e3), (canary.answered, beside.answered)),
-        ("p95 of the time", "ms", ("p95_ms_max",),
+        ("p95 time", "ms", ("p95_ms_max",),
          (canary.p95_ms * canary.answered, beside.p95_ms * beside.answered),
          (canary.answered, beside.answered)),
         ("Mean cost of an answer", "microusd", ("cost_ratio", "cost_microusd_max"),

@@ -104,7 +104,7 @@ def figures_of(before: SpanSums, since: SpanSums) -> tuple[Figure, ...]:
         _share("Refused", before, since, "refused", "requests"),
         _share("Failed", before, since, "failed", "requests"),
         _share("Sovereign, of what was sent", before, since, "in_house", "reached"),
-        _mean("p95 of the time", "ms", before, since, (before.p95_ms, since.p95_ms)),
+        _mean("p95 time", "ms", before, since, (before.p95_ms, since.p95_ms)),
         _mean(
             "Cost of an answer",
             "microusd",

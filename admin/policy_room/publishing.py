@@ -148,7 +148,7 @@ def _way_back(organisation: str, place: Place, ended: Schedule) -> Undo:
     at = datetime.fromtimestamp(ended.at_us / SECOND_US, UTC).isoformat()
     fields = {"action": ended.action, "at": at, "reason": ended.reason, "again": ended.id}
     fields |= {"percent": f"{ended.percent:g}"}
-    said = f"What was scheduled for version {ended.number} was called off."
+    said = f"The schedule of version {ended.number} was cancelled."
     path = f"/o/{organisation}/policies/{place.slug}/versions/{ended.number}/rollout"
     return Undo(said, path, fields)
 

@@ -9,8 +9,8 @@ from policies.selectors import Selector
 _SCANS = {"count": "answers are scanned", "mask": "answers are scanned and masked"}
 _SWITCHES = (
     ("no_cache", "not cached"),
-    ("pseudonymise", "findings leave as surrogates"),
-    ("redact", "findings leave blackened"),
+    ("pseudonymise", "findings are replaced by surrogates"),
+    ("redact", "findings are redacted"),
 )
 
 
@@ -26,9 +26,9 @@ def defaults_in_words(defaults: Defaults) -> tuple[str, ...]:
     if defaults.output_tokens_max is not None:
         parts.append(f"at most {defaults.output_tokens_max} output tokens")
     if defaults.cache_s:
-        parts.append(f"the same answer again for {defaults.cache_s} s")
+        parts.append(f"answers are reused for {defaults.cache_s} s")
     if defaults.cache_like_percent:
-        parts.append(f"also to questions as near as {defaults.cache_like_percent:g}%")
+        parts.append(f"also for questions at least {defaults.cache_like_percent:g}% similar")
     parts.append(
         "a closed model is replaced" if closed == "substitute" else "a closed model is refused"
     )
@@ -75,12 +75,14 @@ def _of_preference(rule: Preference) -> Iterator[str]:
     if rule.cascade_above_percent is not None:
         yield f"one tier up above {rule.cascade_above_percent:g}% doubt"
     if rule.stay_warm:
-        yield "stays where the prompt is cached"
+        yield "stays with the target that has the prompt cached"
     yield from _of_the_cache(rule)
 
 
 def _of_the_cache(rule: Preference) -> Iterator[str]:
     if rule.cache_s is not None:
-        yield f"the same answer again for {rule.cache_s} s" if rule.cache_s else "answers afresh"
+        yield (
+            f"answers are reused for {rule.cache_s} s" if rule.cache_s else "answers are not reused"
+        )
     if rule.cache_like_percent is not None:
-        yield f"also to questions as near as {rule.cache_like_percent:g}%"
+        yield f"also for questions at least {rule.cache_like_percent:g}% similar"

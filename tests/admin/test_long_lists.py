@@ -242,7 +242,7 @@ async def test_a_level_with_many_versions_shows_the_newest_and_compares_any_two(
         text = await page(wanda, "/o/acme/policies")
         assert (text.count(" in review"), "120 more" in text) == (10, True)
         text = await page(wanda, "/o/acme/policies/organisation")
-        assert "The newest 10 of 130 that do not act yet" in text
+        assert "The newest 10 of 130 that are not live yet" in text
         text = await page(wanda, "/o/acme/policies/organisation/history?a=2&b=129&from=100")
         assert "From version 2 to version 129" in text
         assert "Nothing of this kind waits" in await page(wanda, f"{INBOX}?kind=keys")
@@ -261,4 +261,4 @@ def versions(first: int, last: int) -> list[str]:
 
 
 def keys(first: int, last: int) -> list[str]:
-    return [f"The key key {number:03d} may do more" for number in range(first, last + 1)]
+    return [f"Wider permissions for the key key {number:03d}" for number in range(first, last + 1)]

@@ -86,7 +86,7 @@ def test_a_role_that_may_decide_does_so_where_it_holds_and_never_of_ones_own(
         is_able = permission in ROLE_PERMISSIONS[role] and reaches
         said = refusing(person, "bob")
         assert (said == "") is is_able, (place, said)
-        assert is_able or said.startswith("No role of yours"), place
+        assert is_able or said.startswith("None of your roles"), place
         for same in ("ann", "Ann ", "os:ann", TOKENS_NAME, ""):
             assert refusing(person, same), same
             assert not is_able or refusing(person, same) == own, same
@@ -97,9 +97,9 @@ def test_whom_the_token_let_in_and_who_is_disabled_decides_nothing(refusing: Ref
     able = Person("ann", grants=frozenset(Grant(role, EVERYWHERE) for role in ROLES))
     assert refusing(able, "bob") == ""
     # Limits the token may set: there it is told that it is nobody.
-    let_in = NOBODYS if refusing is larger else "No role of yours"
+    let_in = NOBODYS if refusing is larger else "None of your roles"
     assert refusing(replace(able, of_token=True), "bob").startswith(let_in)
-    assert refusing(replace(able, is_disabled=True), "bob").startswith("No role of yours")
+    assert refusing(replace(able, is_disabled=True), "bob").startswith("None of your roles")
 
 
 def test_a_reason_says_something_and_is_bounded() -> None:

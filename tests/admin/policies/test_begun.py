@@ -54,7 +54,7 @@ async def test_an_editor_that_was_open_while_another_version_went_live_does_not_
         card |= {"row0.value": "S2", "allow_only.in_house": "true", "was": "stay-home"}
         answer, _ = await wim.send("POST", f"{HOME}/edit/rule", card)
         assert answer.status == 409
-        assert "Begins from version 2" in (await wim.send("GET", f"{HOME}/edit"))[1]
+        assert "Starts from version 2" in (await wim.send("GET", f"{HOME}/edit"))[1]
         (after,) = set(re.findall(r'name="revision" value="([^"]*)"', page))
         answer, _ = await wim.send("POST", f"{HOME}/edit", {"text": mine, "revision": after})
         assert answer.status == 303, "over what was shown it is saved"

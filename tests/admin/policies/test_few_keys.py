@@ -41,8 +41,8 @@ async def test_a_canary_says_how_many_keys_it_decides_for(listener: Listener) ->
         await stepped(anton, path, "approve")
         page = plain((await anton.send("GET", path))[1])
         told = re.search(
-            r"Of the 2 keys that may ask here the first is among them from (\S+)% on, "
-            r"and all from (\S+)% on", page,
+            r"Of the 2 keys here, the first is included from (\S+)%, "
+            r"all from (\S+)%\.", page,
         )  # fmt: skip
         assert told
         first, last = map(float, told.groups())

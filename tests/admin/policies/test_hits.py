@@ -23,7 +23,9 @@ async def test_a_rule_leads_to_the_newest_requests_that_it_held_for(listener: Li
     held = [each for number, each in enumerate(ids) if number % len(EXAMPLES) == 1]
     async with signed_in(listener, WRITER) as wanda:
         _, page = await wanda.send("GET", LIST)
-        links = re.findall(r'<a href="([^"]+)">(\d+)<span[^>]*> requests that ([^<]+) held', page)
+        links = re.findall(
+            r'<a href="([^"]+)">(\d+)<span[^>]*> requests that ([^<]+) matched', page
+        )
         found = {name: (unescape(href), int(count)) for href, count, name in links}
         href, count = found[RULE]
         _, listed = await wanda.send("GET", href)
@@ -44,11 +46,13 @@ async def test_a_rule_that_held_for_many_leads_to_so_many_as_a_filter_takes(
     ids = await record_traffic(listener, EXAMPLES[1:2] * (VALUES_MAX + 5))
     async with signed_in(listener, WRITER) as wanda:
         _, page = await wanda.send("GET", LIST)
-        (href,) = re.findall(rf'<a href="([^"]+)">\d+<span[^>]*> requests that {RULE} held', page)
+        (href,) = re.findall(
+            rf'<a href="([^"]+)">\d+<span[^>]*> requests that {RULE} matched', page
+        )
         status, listed = await wanda.send("GET", unescape(href))
 
     assert status.status == 200
     assert set(re.findall(r'href="/o/acme/traffic/(req_\w+)[^"]*"', listed)) == set(
         ids[-VALUES_MAX:]
     )
-    assert f"leads to the newest {VALUES_MAX} at most" in page
+    assert f"links to at most the newest {VALUES_MAX} of them" in page

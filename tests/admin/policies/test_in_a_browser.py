@@ -161,7 +161,7 @@ async def test_a_rule_is_written_submitted_and_approved_without_scripts(listener
         await page.select_option("select[name='row0.operator']", ">=")
         await page.fill("input[name='row0.value']", "S2")
         await page.select_option("select[name='allow_only.in_house']", "true")
-        await page.click("text=Keep in the draft")
+        await page.click("text=Save to the draft")
         assert "Saved as revision 1" in await page.inner_text("main")
         await page.click("text=Review and submit")
         assert "1 of 4" in await page.inner_text("#impact")
@@ -174,7 +174,7 @@ async def test_a_rule_is_written_submitted_and_approved_without_scripts(listener
         await page.click("text=1 to approve")
         await page.fill("#reason-1", "agreed")
         await page.click("button:has-text('Approve')")
-        assert "Nothing waits" in await page.inner_text("main")
+        assert "Nothing to approve" in await page.inner_text("main")
 
 
 @pytest.mark.parametrize("scripts", [True, False])

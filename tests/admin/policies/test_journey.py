@@ -62,13 +62,13 @@ async def drafted(seen: Window) -> None:
     await seen.open(f"{HOME}/edit/rule?section=constraints")
     await page.fill("#field-name", "everything-to-claude")
     await page.fill("input[name='allow_only.targets']", CLAUDE_TARGET)
-    await page.click("text=Keep in the draft")
+    await page.click("text=Save to the draft")
     await until_said(seen, f"{HOME}/submit", f"{ASKED} of {ASKED} (100%)")
     said = await page.inner_text("main")
     assert f"{ASKED} no longer; 0 newly blocked" in said
     await page.fill("#field-reason", "T-12: better answers")
     await page.click("text=Submit for approval")
-    assert "somebody else has to approve it" in await page.inner_text("main")
+    assert "another person must approve it" in await page.inner_text("main")
 
 
 async def test_a_draft_that_does_harm_is_taken_back_by_itself(
@@ -90,7 +90,7 @@ async def test_a_draft_that_does_harm_is_taken_back_by_itself(
             await page.keyboard.press("a")
             await page.keyboard.type("looks right")
             await page.keyboard.press("Enter")
-            await page.wait_for_selector("text=Nothing waits")
+            await page.wait_for_selector("text=Nothing to approve")
             await seen.open(f"{HOME}/versions/1")
             await page.check("input[value=canary]")
             await page.fill("#field-percent", "100")
@@ -104,7 +104,7 @@ async def test_a_draft_that_does_harm_is_taken_back_by_itself(
                 while await ask(http, gateway, key) != ENGINE_TARGET:
                     pass  # They fail, until the guard has seen enough and takes it back.
             said = await until_said(seen, f"{HOME}/versions/1", "withdrawn")
-            assert "It did harm as a canary and was taken back" in said
+            assert "It did harm as a canary and was withdrawn" in said
             assert "% of " in said
             assert "withdrawn by guard" in said
             assert seen.problems == []

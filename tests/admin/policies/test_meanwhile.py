@@ -81,7 +81,7 @@ async def test_a_card_whose_rule_is_gone_is_added_and_says_so(listener: Listener
         _, card = await wanda.send("GET", CARD)
         await saved(walter, TEXT.replace('"second"', '"other"'), 1)
         status, page = await kept(wanda, card)
-        assert (status, "is there no more" in plain(page)) == (409, True)
+        assert (status, "was removed or renamed meanwhile" in plain(page)) == (409, True)
         await saved(walter, TEXT.replace('"second"', '"another"'), 2)
         status, page = await kept(wanda, page)
         assert (status, "added to revision 3" in plain(page)) == (409, True)

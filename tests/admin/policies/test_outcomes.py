@@ -51,14 +51,20 @@ def test_shares_differ_only_where_chance_does_not_explain_it(
 
 
 def test_each_check_that_a_canary_fails_is_said_in_words_of_its_own() -> None:
+    words = {
+        "Empty answers",
+        "Truncated answers",
+        "Refusals by the model",
+        "Answers not in the requested format",
+        "Answers that fail a check",
+    }
+
     def titles(canary: Arm) -> set[str]:
         rows = compared(None, GuardRules(), canary, Arm())
-        return {row.title for row in rows if row.title.startswith("Answers that")} | {
-            row.title for row in rows if row.title.startswith("Answers in")
-        }
+        return {row.title for row in rows if row.title in words}
 
     said = [titles(Arm(answered=1, unsound={check: 1})) for check in ANSWER_CHECKS]
-    assert said[ANSWER_CHECKS.index("complete")] == {"Answers that are cut"}
+    assert said[ANSWER_CHECKS.index("complete")] == {"Truncated answers"}
     assert all(len(each) == 1 for each in said)
     assert len(set.union(*said, titles(Arm()))) == len(ANSWER_CHECKS) + 1
 
@@ -103,9 +109,9 @@ async def test_a_version_without_hours_to_compare_says_why_and_promises_none_tha
         async with signed_in(listener, WRITER) as wanda:
             return plain((await wanda.send("GET", f"{HOME}/versions/{number}"))[1])
 
-    too_short = "It was live for less than a whole hour: there is nothing to compare."
+    too_short = "It was live for less than a full hour: there is nothing to compare."
     assert too_short in await told(1)
-    assert "look again after the next full hour" in await told(2)
+    assert "check again after the next full hour" in await told(2)
     listener.clock.advance(7 * 86_400.0)
     assert too_short in await told(1)
     listener.clock.advance(15 * 86_400.0)
@@ -135,7 +141,7 @@ async def test_a_versions_page_compares_equal_hours_of_its_own_level(listener: L
     path = HOME.replace("organisation", "proj:research:chat")
     async with signed_in(listener, WRITER) as wanda:
         _, page = await wanda.send("GET", f"{path}/versions/1")
-        assert "There is no whole hour of traffic under it" in plain(page)
+        assert "There is no full hour of traffic under it" in plain(page)
     listener.clock.advance(4 * 3_600.0)
     later = chat | {"over_us": 3 * seeding.HOUR_US - 1}
     await listener.record(
@@ -158,7 +164,7 @@ async def test_a_versions_page_compares_equal_hours_of_its_own_level(listener: L
     assert before["requests"] >= 30
     assert "Sovereign, of what was sent 0% 100% more , by 100 points" in said
     assert "Cost of an answer $0.000300 $0.000100 less , 0.33 times" in said
-    assert "Refused 0% 0% no more than chance explains" in said
+    assert "Refused 0% 0% within chance" in said
     assert "too few to say" not in said
     assert "Refused 0%" not in whole, "the other project's refusals count for the organisation"
     assert "0% → 100%" in history

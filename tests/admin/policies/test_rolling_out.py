@@ -74,9 +74,9 @@ async def test_who_approves_in_the_inbox_is_led_on_to_where_it_is_rolled_out(
         answer, _ = await anton.send("POST", "/o/acme/approvals/policies", form)
         there = answer.headers["location"]
         _, page = await anton.send("GET", there)
-        assert "version 1 is approved and acts nowhere yet" in page
+        assert "version 1 is approved but not in effect yet" in page
         assert f'<a href="{path}">roll it out</a>' in page
-        assert f'<a href="{path}">look at it</a>' in (await wanda.send("GET", there))[1]
+        assert f'<a href="{path}">view it</a>' in (await wanda.send("GET", there))[1]
         for other in (
             "organisation.2",
             "organisation.0",
@@ -123,7 +123,7 @@ async def test_a_draft_is_weighed_agreed_on_by_another_and_rolled_out(listener: 
         said = plain(page)
         # Of twenty, the five with class S2 would stay home now; the other organisation's are not
         # counted.
-        assert "5 of 20 (25%) recorded requests would go another way" in said
+        assert "5 of 20 (25%) recorded requests would be decided differently" in said
         assert "5 newly sovereign; 0 no longer; 0 newly blocked" in said
         assert "20 decisions came out as recorded." in said
         assert "otherwise" not in said.partition("came out as recorded")[2][:40]
@@ -133,11 +133,11 @@ async def test_a_draft_is_weighed_agreed_on_by_another_and_rolled_out(listener: 
         assert path == f"{HOME}/versions/1"
         assert (await stepped(wanda, path, "approve"))[0] == 403
         status, said = await stepped(anton, path, "approve", reason="")
-        assert (status, "say why" in said) == (400, True)
+        assert (status, "give a reason" in said) == (400, True)
         # What is too long was cut at 2,000 characters, and the rest was lost without a word.
         long = {"action": "approve", "reason": f"{'x' * 2_000} and the rest"}
         answer, page = await anton.send("POST", f"{path}/verdict", long)
-        assert (answer.status, "at most: these are 2,013" in page) == (400, True)
+        assert (answer.status, "characters: these are 2,013" in page) == (400, True)
         assert long["reason"] in page
         assert (await stepped(anton, path, "approve"))[0] == 303
         for share in ("0", "100.1", "nan", "half"):
@@ -148,7 +148,7 @@ async def test_a_draft_is_weighed_agreed_on_by_another_and_rolled_out(listener: 
         assert "canary 12.5%" in plain(page)
         # All of a level's traffic may be under its canary, and the page said otherwise.
         assert 'data-of="Would go to"' in (await anton.send("GET", path))[1], "cards on a phone"
-        assert "levels above govern. Version 1 is a canary for 12.5% of the keys." in plain(page)
+        assert "levels above apply. Version 1 is a canary for 12.5% of the keys." in plain(page)
         _, page = await anton.send("GET", HOME)
         assert "is a canary for 12.5% of the keys" in plain(page)
         assert (await stepped(anton, path, "publish"))[0] == 303
@@ -227,9 +227,9 @@ async def test_limits_of_its_own_go_with_a_version_and_wider_ones_have_to_be_see
         )
 
     said = plain(page)
-    assert "Failures 5% 1% at most 2 points more than beside it (narrower" in said
-    assert "p95 of the time" in said
-    assert "Mean cost of an answer $0.000300 $0.000200 at most 2 times that beside it" in said
+    assert "Failures 5% 1% at most 2 points more than under the live version (narrower" in said
+    assert "p95 time" in said
+    assert "Mean cost of an answer $0.000300 $0.000200 at most 2 times the live version's" in said
     answered = msgspec.json.decode(answer_text)
     assert answered["guard"]["p95_ms_max"] == 900
     seen = ["guard, mean time, against that beside it: 2 times → 3 times"]
@@ -257,15 +257,15 @@ async def test_a_version_goes_live_at_its_time_in_the_readers_zone_or_is_refused
         _, page = await wanda.send("GET", first)
         said = plain(page)
         assert "It goes live for everybody on Jan 15, 2027, 8:04:00" in said
-        assert "Ordered by anton" in said
-        assert "Call it off" not in said, "she may not publish"
+        assert "Scheduled by anton" in said
+        assert "Cancel the schedule" not in said, "she may not publish"
         assert "goes live for everybody on" in plain((await wanda.send("GET", HOME))[1])
 
         second = await submitted(wanda, STRICT.replace("S2", "S1"))
         await stepped(anton, second, "approve")
         await stepped(anton, second, "publish")
         _, page = await anton.send("GET", first)
-        assert "As things are it will be refused: version 2 is live now" in plain(page)
+        assert "As things stand, it will be refused: version 2 is live now" in plain(page)
         listener.clock.advance(241.0)
         refused = ""
         for _ in range(100):
@@ -305,7 +305,7 @@ async def _steps_of_a_schedule(browser: Browser) -> bool:
     said = (
         f"scheduled by {APPROVER} — canary for 5% of the keys at",
         f"taken off the schedule by {APPROVER} — not yet",
-        "refused at its time by schedule",
+        "refused at the scheduled time by schedule",
     )
     return all(f"Version 1 : {each}" in history for each in said)
 
@@ -379,13 +379,13 @@ async def test_a_rollback_ends_the_canary_that_was_seen_and_says_so(listener: Li
         for path in paths[:2]:
             await stepped(anton, path, "publish")
         page = await shown(anton, paths[0])
-        assert "No canary runs" in page
+        assert "No canary is running" in page
         seen = {"to": "1", "live": "2", "canary": "0", "reason": "back"}
         assert '<input type="hidden" name="canary" value="0">' in page.partition('id="rollback"')[2]
         await stepped(anton, paths[2], "canary", percent="25")
         answer, page = await anton.send("POST", f"{HOME}/rollback", seen)
         assert (answer.status, "Version 3 is a canary by now" in plain(page)) == (409, True)
-        assert "Version 3, a canary for 25% of the keys, ends with it" in plain(page)
+        assert "Version 3, a canary for 25% of the keys, also ends" in plain(page)
         body = msgspec.json.encode({"to": 1, "reason": "back", "live": 2, "canary": 0}).decode()
         assert (await anton.send("POST", f"{api}/rollback", body=body))[0].status == 409
         order = seen | {"canary": "3"}
@@ -411,7 +411,7 @@ async def test_a_first_version_is_taken_out_of_force_with_the_canary_that_was_se
         await stepped(anton, paths[0], "publish")
         await stepped(anton, paths[1], "canary", percent="5")
         page = await shown(anton, paths[0])
-        assert "Version 2, a canary for 5% of the keys, ends with it" in plain(page)
+        assert "Version 2, a canary for 5% of the keys, also ends" in plain(page)
         order = {"live": "1", "canary": "0", "reason": "out"}
         assert (await anton.send("POST", f"{HOME}/rollback", order))[0].status == 409
         order["canary"] = "2"
@@ -470,7 +470,7 @@ async def test_a_page_that_shows_another_canary_than_runs_rolls_nothing_out(
         assert '<input type="hidden" name="canary" value="1">' in page
         assert 'name="percent" type="number" value="25"' in page, "not another share by itself"
         said = plain(await shown(anton, second))
-        assert "Version 1 is a canary for 25% of the keys: it ends when this one" in said
+        assert "Version 1 is a canary for 25% of the keys; it ends when this one" in said
         for more in ({"percent": "5"}, {"percent": "5", "at": "2027-01-16T00:00", "zone": "UTC"}):
             status, said = await stepped(anton, second, "canary", **none, **more)
             assert (status, "Version 1 is a canary by now" in said) == (409, True)
@@ -543,7 +543,7 @@ async def test_the_first_version_is_taken_out_of_force_and_brought_back(listener
         await stepped(anton, path, "approve")
         await stepped(anton, path, "publish")
         _, page = await anton.send("GET", path)
-        assert "within a second the levels above govern alone, for everybody" in plain(page)
+        assert "only the levels above apply within a second, for everybody" in plain(page)
         assert "Take version 1 out of force" in page
         _, page = await wanda.send("GET", path)
         assert "out of force" not in page, "who may not publish is offered nothing"
@@ -558,14 +558,14 @@ async def test_the_first_version_is_taken_out_of_force_and_brought_back(listener
         _, level = await anton.send("GET", HOME)
         _, page = await anton.send("GET", path)
         said = plain(page)
-        assert "was taken out of force; the levels above govern alone" in said
+        assert "was taken out of force; only the levels above apply" in said
         assert "taken out of force by anton" in said
         _, overview = await anton.send("GET", "/")
         answer, _ = await anton.send("POST", f"{HOME}/rollback", {"to": "1", "reason": "a drill"})
 
     assert answer.headers["location"] == f"{HOME}/versions/2"
-    assert "Nothing of its own is live here: the levels above govern alone." in plain(level)
-    assert "version 1 went out of force" in plain(overview)
+    assert "No version of its own is live here: only the levels above apply." in plain(level)
+    assert "version 1 was taken out of force" in plain(overview)
     record = (await deeds(listener))[-2]
     assert (record.action, record.actor) == ("policy.rolled_back", APPROVER)
 

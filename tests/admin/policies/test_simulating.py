@@ -61,7 +61,7 @@ async def test_a_request_is_decided_under_two_policies_by_its_address(listener: 
         assert "route-cheap preference no auto:cheap" in said, "it is not asked, whatever it says"
         assert "hard-requests preference matched always" in said
         _, page = await wanda.send("GET", f"{SIMULATOR}?request=req_umbrella_000001")
-        assert "no decided request of this organisation has this id" in plain(page)
+        assert "this organisation has no decided request with this id" in plain(page)
         _, page = await wanda.send("GET", f"{SIMULATOR}?fact.complexity=much")
         assert "complexity : a number" in plain(page)
 
@@ -106,8 +106,8 @@ async def test_what_waits_is_listed_counted_and_decided_by_a_second_person(
     async with signed_in(listener, WRITER) as wanda:
         path = await submitted(wanda, STRICT, "T-7 <b>bold</b>")
         _, page = await wanda.send("GET", "/o/acme/approvals")
-        assert "No role of yours approves policies" in plain(page)
-        assert "to approve" not in plain(page).replace("somebody else has to approve", "")
+        assert "None of your roles may approve policies" in plain(page)
+        assert "to approve" not in plain(page).replace("another person must approve", "")
     async with signed_in(listener, APPROVER) as anton:
         _, page = await anton.send("GET", "/o/acme/policies")
         assert "1 to approve" in plain(page)
@@ -116,11 +116,11 @@ async def test_what_waits_is_listed_counted_and_decided_by_a_second_person(
         assert "<b>bold" not in page
         form = {"id": "1", "level": "organisation", "action": "approve", "reason": ""}
         answer, page = await anton.send("POST", "/o/acme/approvals/policies", form)
-        assert (answer.status, "say why" in plain(page)) == (400, True)
+        assert (answer.status, "give a reason" in plain(page)) == (400, True)
         answer, _ = await anton.send("POST", "/o/acme/approvals/policies", form | {"reason": "ok"})
         assert answer.status == 303
         _, page = await anton.send("GET", "/o/acme/approvals")
-        assert "Nothing waits" in plain(page)
+        assert "Nothing to approve" in plain(page)
         assert (await stepped(anton, path, "publish"))[0] == 303
 
 
@@ -168,7 +168,7 @@ async def test_a_reveal_and_a_release_wait_for_a_second_person_too(
         async with signed_in(listener, "carla") as carla:
             _, page = await carla.send("GET", "/o/acme/approvals")
             assert "3 to approve" in plain(page), "not what she asked for from a shell"
-            assert plain(page).count("You asked for this: somebody else decides.") == 1
+            assert plain(page).count("You requested this, so another person must decide.") == 1
             assert "Read req_1 for 15 minutes" in plain(page)
             assert "Release the hold on everybody" in plain(page)
             assert "req_2" not in page

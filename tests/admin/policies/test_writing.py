@@ -247,17 +247,17 @@ async def test_a_draft_with_mistakes_says_why_it_has_no_cards_and_claims_nothing
     async with signed_in(listener, WRITER) as wanda:
         await saved(wanda, TEXT + "colour = 1\n")
         _, page = await wanda.send("GET", f"{HOME}/edit?as=cards")
-        assert "The text has mistakes, so there are no cards of it yet" in plain(page)
+        assert "The text has mistakes, so it cannot be shown as cards yet" in plain(page)
         assert "line 14, column 1" in plain(page)
         _, page = await wanda.send("GET", f"{HOME}/edit?as=code")
-        assert "no cards of it yet" not in plain(page)
+        assert "it cannot be shown as cards yet" not in plain(page)
         _, page = await wanda.send("GET", f"{HOME}/edit/rule?section=constraints&place=0")
         assert "<h1>A constraint</h1>" in page
         assert "None" not in plain(page)
-        assert "Keep in the draft" not in page
+        assert "Save to the draft" not in page
         _, page = await wanda.send("GET", f"{HOME}/submit")
-        assert "nothing can be said of what it changes" in plain(page)
-        assert "No rule decides otherwise" not in plain(page)
+        assert "its changes cannot be shown" in plain(page)
+        assert "No rule changes" not in plain(page)
 
 
 @pytest.mark.parametrize(("section", "field"), [("constraints", None), ("preferences", "order")])
