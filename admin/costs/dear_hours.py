@@ -85,7 +85,7 @@ def _hour_of(found: UnusualHour, names: dict[str, str]) -> DearHour:
         Term("since", (_moment(found.hour_us),)),
         Term("until", (_moment(found.hour_us + HOUR_US),)),
     )
-    words = f"{found.times:,.1f} times what the hour costs"
+    words = f"{found.times:,.1f} times the usual cost of this hour"
     return DearHour(
         found.organisation,
         found.hour_us,
@@ -98,7 +98,7 @@ def _hour_of(found: UnusualHour, names: dict[str, str]) -> DearHour:
         found.bound_microusd,
         found.samples,
         found.times,
-        words if found.usual_microusd else "the hour usually costs nothing",
+        words if found.usual_microusd else "this hour usually costs nothing",
         found.told_us,
         render(Filter((Term(_FIELDS[found.kind], (found.value,)), *times))),
     )

@@ -44,7 +44,9 @@ FIND: Final = Query(
     length_max=QUERY_LENGTH_MAX,
 )
 ONLY: Final = Query("only", "Which accounts: those with a limit of their own.", choices=(LIMITED,))
-MEANWHILE: Final = "Somebody changed it meanwhile; nothing was done. Below is what holds now."
+MEANWHILE: Final = (
+    "Somebody else changed it meanwhile, so nothing was done. Below is the current state."
+)
 
 
 def limit_page_routes(services: Services) -> list[Any]:
@@ -165,7 +167,7 @@ def _limiting(services: Services) -> list[Any]:
             else:
                 amount = form.microusd("limit_microusd")
                 if amount is None:
-                    raise RequestInvalid("say how much", parameter="limit_microusd")
+                    raise RequestInvalid("enter an amount", parameter="limit_microusd")
                 await keeper.set_limit(person, organisation, Limit(account, amount, window), was)
         except ChangedMeanwhile as error:
             standing = await keeper.standing(organisation, account, window)

@@ -100,7 +100,7 @@ def _order(form: Form) -> RaiseOrder:
     """The form as an order; raises RequestInvalid with the field that is wrong."""
     amount, was = form.microusd("limit_microusd"), form.text("was")
     if amount is None:
-        raise RequestInvalid("say how much", parameter="limit_microusd")
+        raise RequestInvalid("enter an amount", parameter="limit_microusd")
     return RaiseOrder(
         account=form.text("account"),
         limit_microusd=amount,

@@ -77,7 +77,7 @@ class RaiseKeeper:
             raise Forbidden(NOBODYS)
         standing = await self.standing(organisation, order.account, order.window)
         if standing.spending is None:
-            raise RequestInvalid("it has no such limit to be larger", parameter="account")
+            raise RequestInvalid("it has no such limit to raise", parameter="account")
         if not 0 <= order.limit_microusd <= LIMIT_MICROUSD_MAX:
             raise RequestInvalid("this amount is negative or too large", parameter="limit_microusd")
         seen = standing.spending.limit_microusd
@@ -116,7 +116,7 @@ class RaiseKeeper:
         """Take back what one asked for oneself; raises like `approve`."""
         found = await self._waiting(organisation, raise_id)
         if not same_person(person.name, found.asked_by):
-            raise Forbidden("Only who asked for it takes it back.")
+            raise Forbidden("Only the person who requested it can withdraw it.")
         return await self._recorded.withdraw(found, person.name)
 
     async def others(self, organisation: str, asked_by: str) -> list[str]:

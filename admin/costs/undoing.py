@@ -16,7 +16,7 @@ from gateway.store.money.budget_rows import amount_mark
 from gateway.store.money.rate_limits import rate_mark
 
 
-_EACH: dict[WindowKind, str] = {"day": "each day", "month": "each month", "total": "in all"}
+_EACH: dict[WindowKind, str] = {"day": "each day", "month": "each month", "total": "in total"}
 
 
 def limit_undo(organisation: str, before: Standing, amount_microusd: int | None) -> Undo | None:
@@ -27,14 +27,14 @@ def limit_undo(organisation: str, before: Standing, amount_microusd: int | None)
     fields = {"account": before.account, "window": before.window, "was": was}
     if before.spending is None:
         fields["deed"] = "remove"
-        said = f"{before.title} has a limit {_EACH[before.window]}."
+        said = f"{before.title} now has a limit {_EACH[before.window]}."
     else:
         fields["limit_microusd"] = f"{Decimal(before.spending.limit_microusd) / MICRO:f}"
-        said = f"{before.title}: another limit {_EACH[before.window]}."
+        said = f"{before.title}: the limit {_EACH[before.window]} was changed."
         if amount_microusd is None:
             said = (
-                f"{before.title} has no limit {_EACH[before.window]} any more. Undone, it has the "
-                "same again, with nothing used of it."
+                f"{before.title} no longer has a limit {_EACH[before.window]}. Undo restores the "
+                "same limit, with nothing used."
             )
     return Undo(said, f"/o/{organisation}/costs/limits/change", fields)
 
@@ -44,5 +44,5 @@ def rate_undo(organisation: str, before: Standing, rate: RateLimit) -> Undo:
     had = msgspec.structs.asdict(before.rate or RateLimit(before.account))
     fields = {name: "" if value is None else str(value) for name, value in had.items()}
     fields["was"] = rate_mark(None if rate == RateLimit(before.account) else rate)
-    said = f"{before.title}: another rate of requests."
+    said = f"{before.title}: the rate limits were changed."
     return Undo(said, f"/o/{organisation}/costs/limits/rate", fields)

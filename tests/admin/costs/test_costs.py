@@ -134,12 +134,12 @@ async def test_each_group_stands_beside_as_many_days_before_and_leads_to_its_req
             found = msgspec.json.decode(await see(admin, path))
             assert len(found["rows"]) == group["requests"], group
     assert {day["before_microusd"] for day in by_day["groups"]} == {None}  # type: ignore[attr-defined]
-    assert ">its requests</a>" in await see(admin, f"{ROOM}?by=team")
+    assert ">requests</a>" in await see(admin, f"{ROOM}?by=team")
     before = (await summary(admin, f"?by=team&since={since}&until={until}"))["before"]  # type: ignore[assignment]
     first, last = (date.fromisoformat(day) for day in before)
     told = " to ".join(f"{day:%b} {day.day}, {day.year}" for day in (first, last))
     page = await see(admin, f"{ROOM}?by=team&since={since}&until={until}")
-    assert f"as many days just before, {told}." in page
+    assert f"the same number of days just before, {told}." in page
     page = await see(admin, f"{ROOM}?by=day&since={since}&until={until}")
     day = date.fromisoformat(until)
     assert f'<td class="cut">{day:%b} {day.day}, {day.year}</td>' in page
@@ -231,7 +231,7 @@ async def test_savings_unpriced_usage_alerts_and_tight_limits_are_said(
     tight = {each["account"] for each in after["tight"]}  # type: ignore[attr-defined]
     assert tight == {"org:acme", "ws:acme/people", f"key:{key}"}
     assert [each["percent"] for each in after["alerts"]] == [80] * 3  # type: ignore[attr-defined]
-    assert "Some answers cost nothing" in page
+    assert "Some answers were recorded at no cost" in page
     assert '<a href="/o/acme/traffic?q=target%3Aclaude">claude</a>: 1 request.' in page
     for name in ("all of acme", "team people", "key tight one"):
         assert f"{name}: 80%" in page
@@ -246,7 +246,7 @@ async def test_a_change_of_a_limit_says_what_it_does_before_it_does_it(
     low = await see(admin, f"{CHANGE}?account=org:acme&window=month&limit_microusd=20")
     high = await see(admin, f"{CHANGE}?account=org:acme&window=month&limit_microusd=70.50")
 
-    assert "every request of it is refused" in low
+    assert "within a second every request is refused" in low
     assert "$20.50 more than now" in high
     assert (await limits(admin))["org:acme"] == [50_000_000]
     form = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', high))
@@ -265,7 +265,7 @@ async def test_two_people_who_change_one_limit_do_not_overwrite_each_other(
     await admin.send("POST", CHANGE, form)
     answer, page = await admin.send("POST", CHANGE, form | {"limit_microusd": "99"})
     assert answer.status == 409
-    assert "Somebody changed it meanwhile" in page
+    assert "Somebody else changed it meanwhile" in page
     assert "$60.00" in page
     assert 'value="99"' in page
     removal = {"account": "org:acme", "window": "month", "deed": "remove"}
@@ -285,14 +285,14 @@ async def test_what_was_seen_of_a_limit_is_asked_for_again_where_it_is_written(
     form = {"account": "org:acme", "window": "month", "limit_microusd": "99", "was": "50000000"}
     for each in (form, form | {"deed": "remove"}):
         answer, page = await admin.send("POST", CHANGE, each)
-        assert (answer.status, "Somebody changed it meanwhile" in page) == (409, True)
+        assert (answer.status, "Somebody else changed it meanwhile" in page) == (409, True)
     assert (await limits(admin))["org:acme"] == [60_000_000]
     rate = {"account": "org:acme", "was": "none", "requests_per_minute": "60"}
     assert (await admin.send("POST", f"{ROOM}/limits/rate", rate))[0].status == 303
     for number in ("7", ""):
         form = rate | {"requests_per_minute": number}
         answer, page = await admin.send("POST", f"{ROOM}/limits/rate", form)
-        assert (answer.status, "Somebody changed it meanwhile" in page) == (409, True)
+        assert (answer.status, "Somebody else changed it meanwhile" in page) == (409, True)
     async with listener.database() as database:
         assert [each.requests_per_minute for each in await RateLimitTable(database).all()] == [60]
 
@@ -302,7 +302,7 @@ async def test_rates_are_set_and_removed_and_keep_apart_what_two_people_type(
 ) -> None:
     path = f"{ROOM}/limits/rate"
     page = await see(admin, f"{path}?account=ws:acme/people")
-    assert re.search(r"busiest hour of the last day it asked \d+ times", page)
+    assert re.search(r"busiest hour of the last day it sent \d+ requests", page)
     form = {"account": "ws:acme/people", "was": "none", "requests_per_minute": "60"}
     answer, _ = await admin.send("POST", path, form)
     assert answer.status == 303
@@ -340,9 +340,12 @@ async def test_requests_of_each_end_user_are_not_said_to_be_none(admin: Browser)
     page = await see(admin, f"{asked}org:acme")
     assert re.search(r"[1-9][0-9]* requests of the last day were charged to it", page)
     page = await see(admin, f"{asked}user:acme/*")
-    assert ("charged to it" in page, "Requests under way are not cut off" in page) == (False, True)
+    assert ("charged to it" in page, "Requests in progress are not interrupted" in page) == (
+        False,
+        True,
+    )
     page = await see(admin, f"{ROOM}/limits/rate?account=user:acme/*")
-    assert ("busiest hour" in page, "is refused with 429" in page) == (False, True)
+    assert ("busiest hour" in page, "are refused with 429" in page) == (False, True)
 
 
 @ON_BOTH
@@ -366,8 +369,8 @@ async def test_a_new_limit_stands_beside_what_the_account_costs(
         said = re.search(r"it cost <strong>[$]([0-9.]+)</strong> this month so far", page)
         assert said is not None, account
         assert float(said[1]) == pytest.approx(cost / 1e6, rel=0.01)
-        assert f"the ${said[1]} of this month do not count" in page
-        assert "of a limit, but <strong>nobody is told</strong>" in page
+        assert f"the ${said[1]} spent so far this month do not count" in page
+        assert "of a limit, but <strong>nobody is notified</strong>" in page
     assert "it cost" not in await see(admin, f"{CHANGE}?account=user:acme/*&window=month")
     assert "it cost" not in await see(admin, f"{CHANGE}?account=org:acme&window=total")
     assert "yesterday" in await see(admin, f"{CHANGE}?account=org:acme&window=day")
@@ -398,7 +401,7 @@ async def test_who_may_only_read_is_shown_no_way_to_change(
     page = await see(admin, f"{ROOM}/limits")
     assert "payroll" in page
     assert "limits/change" not in page
-    assert "Whoever has the role <em>platform admin</em> in acme sets limits" in page
+    assert "People with the role <em>platform admin</em> in acme set limits" in page
     await see(admin, f"{CHANGE}?account=org:acme", 403)
 
 
@@ -417,10 +420,10 @@ async def test_hostile_names_are_text_in_every_table(listener: Listener, admin: 
 async def test_a_page_shows_the_dearest_of_very_many_groups_and_says_how_many_lack(
     admin: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "all of them are in the file" not in await see(admin, f"{ROOM}?by=key")
+    assert "the CSV file has all of them" not in await see(admin, f"{ROOM}?by=key")
     monkeypatch.setattr(reader, "GROUPS_SHOWN", 1)
     first = await see(admin, f"{ROOM}?by=key")
-    assert "1–1 of 2; all of them are in the file" in first
+    assert "1–1 of 2; the CSV file has all of them" in first
     following = unescape(re.findall(r'href="([^"]+)" rel="next"', first)[0])
     second = await see(admin, following)
     assert "2–2 of 2" in second
@@ -455,7 +458,7 @@ async def test_policies_are_called_what_people_call_them_and_apps_by_their_team(
     }
     page = await see(admin, f"{ROOM}?by=policy")
     assert f"house rules: version {drafted.number} of org:acme" in page
-    assert "not kept at that time" in page
+    assert "not recorded at that time" in page
     text = await see(admin, f"{ROOM}/export.csv?by=app&since=2026-12-01")
     counted = {row[0]: row[2] for row in csv.reader(io.StringIO(text))}
     assert counted == {

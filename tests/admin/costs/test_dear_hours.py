@@ -50,7 +50,8 @@ async def test_a_dear_hour_stands_on_the_page_of_cost_and_under_needs_you_with_i
     section = page[page.index('id="hours"') :]
     said = text_of(section[: section.index("</section>")])
     assert re.search(
-        r"key wild <b> 4.4 times what the hour costs \$44\.00 \$10\.00 \$0\.00 \$20\.00 \d+ days",
+        r"key wild <b> 4.4 times the usual cost of this hour "
+        r"\$44\.00 \$10\.00 \$0\.00 \$20\.00 \d+ days",
         said,
     ), said
     (way, same) = re.findall(
@@ -63,7 +64,7 @@ async def test_a_dear_hour_stands_on_the_page_of_cost_and_under_needs_you_with_i
     assert "req_earlier" not in traffic
     home = text_of(await see(browser, "/"))
     assert "acme, key wild <b>: $44.00 in the hour from" in home
-    assert "it usually costs $10.00, and is unusual beyond $20.00" in home
+    assert "usually $10.00, flagged above $20.00" in home
 
     body = await see(browser, "/api/organisations/acme/costs/summary")
     (hour,) = msgspec.json.decode(body)["unusual_hours"]

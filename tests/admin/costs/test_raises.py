@@ -93,32 +93,32 @@ async def limit_of(listener: Listener) -> int:
 async def test_what_an_owner_asks_for_holds_once_who_sets_limits_agrees(
     listener: Listener, owner: Browser, second: Browser
 ) -> None:
-    assert "Ask for more for research" in await read(owner, LIMITS)
+    assert "Request more for research" in await read(owner, LIMITS)
     said = await read(owner, f"{LIMITS}/ask?account={TEAM}")
-    assert "Somebody else decides: paul may agree." in said
+    assert "Another person decides: paul may approve it." in said
     last = "2027-02-28"
     assert (await ask(owner, until=last))[0] == 303
     assert await limit_of(listener) == HAD, "asking changes nothing"
     said = await read(owner, LIMITS)
-    assert "waits team research : $250.00 each month instead of $100.00, up to" in said
+    assert "waiting team research : $250.00 each month instead of $100.00, up to" in said
     assert "up to and including Feb 28, 2027" in said
-    assert "Take it back" in said
+    assert "Withdraw it" in said
 
     said = await read(second, INBOX)
-    assert "A larger limit for team research asked for by petra" in said
+    assert "A larger limit for team research requested by petra" in said
     assert "$250.00 would be left instead of $100.00" in said
-    assert "After Feb 28, 2027 it is $100.00 again by itself" in said
+    assert "After Feb 28, 2027 it goes back to $100.00" in said
     assert "1 to approve" in said
-    assert "petra asks for $250.00 for team research of acme" in await read(second, "/")
+    assert "petra requests a limit of $250.00 for team research of acme" in await read(second, "/")
     assert (await decide(second))[0] == 303
     assert await limit_of(listener) == 250_000_000
     assert "1 to approve" not in await read(second, INBOX)
 
     said = await read(owner, LIMITS)
-    assert "agreed to team research" in said
+    assert "approved team research" in said
     assert "as planned" in said
     said = await read(owner, "/")
-    assert "Your ask for $250.00 for team research of acme, decided by paul" in said
+    assert "Your request for $250.00 for team research of acme, decided by paul" in said
     asked, raised = (await deeds(listener))[-2:]
     async with listener.database() as database:
         people = PeopleStore(database, listener.clock)
@@ -126,7 +126,7 @@ async def test_what_an_owner_asks_for_holds_once_who_sets_limits_agrees(
         await people.revoke("petra", Grant("app_owner", "acme"))
     async with browsing(listener) as later:
         await later.sign_in_as("petra", seeding.PASSWORD)
-        assert "Your ask" not in await read(later, "/"), "of what is no more hers to see"
+        assert "Your request" not in await read(later, "/"), "of what is no more hers to see"
     assert (asked.action, asked.actor) == ("budget.raise_asked", "petra")
     assert (raised.action, raised.actor) == ("budget.raised", "paul")
     before, after = (msgspec.json.decode(raised.detail[name]) for name in ("before", "after"))
@@ -140,7 +140,7 @@ async def test_nobody_decides_what_they_asked_for_and_nobody_without_the_role_an
 ) -> None:
     assert (await ask(second))[0] == 303
     status, page = await decide(second)
-    assert (status, "You asked for this: somebody else decides." in page) == (403, True)
+    assert (status, "You requested this, so another person must decide." in page) == (403, True)
     assert (await decide(owner))[0] == 403
     async with browsing(listener) as other:
         for name, role in (("vera", "viewer"), ("anton", "approver"), ("cora", "compliance")):
@@ -148,7 +148,7 @@ async def test_nobody_decides_what_they_asked_for_and_nobody_without_the_role_an
             await other.sign_in_as(name, seeding.PASSWORD)
             assert (await ask(other))[0] == 403, role
             assert (await decide(other))[0] == 403, role
-            assert "Ask for more" not in await read(other, LIMITS), role
+            assert "Request more" not in await read(other, LIMITS), role
     async with browsing(listener) as token:
         await token.sign_in()
         assert (await ask(token))[0] == 403
@@ -161,11 +161,11 @@ async def test_what_is_wrong_is_said_at_its_field_and_what_was_typed_is_kept(
 ) -> None:
     for more, told in (
         ({"limit_microusd": "100"}, "this is no more than now"),
-        ({"limit_microusd": ""}, "say how much"),
+        ({"limit_microusd": ""}, "enter an amount"),
         ({"until": "2020-01-01"}, "this day is over"),
         ({"until": "2999-01-01"}, "within 366 days"),
-        ({"reason": " "}, "say why"),
-        ({"was": "5"}, "Somebody changed it meanwhile"),
+        ({"reason": " "}, "give a reason"),
+        ({"was": "5"}, "Somebody else changed it meanwhile"),
     ):
         status, page = await ask(owner, **more)
         assert status in (400, 409), more
@@ -174,7 +174,7 @@ async def test_what_is_wrong_is_said_at_its_field_and_what_was_typed_is_kept(
     missing = await owner.send("GET", f"{LIMITS}/ask?account=user:acme/*")
     assert missing[0].status == 404
     assert (await owner.send("GET", f"{LIMITS}/ask?account=ws:umbrella/x"))[0].status == 404
-    assert "has no limit each day that could be larger" in await read(
+    assert "has no limit each day to raise" in await read(
         owner, f"{LIMITS}/ask?account={TEAM}&window=day"
     )
     assert (await owner.send("GET", API))[1] == "[]"
@@ -218,7 +218,7 @@ async def test_its_time_over_the_limit_is_what_it_was_and_the_log_says_so(
     async with browsing(listener) as later:
         await later.sign_in_as("petra", seeding.PASSWORD)
         said = await read(later, f"{LIMITS}/ask?account={TEAM}")
-    assert "paul agreed; its time is over, and the limit is $100.00 again." in said
+    assert "paul approved it; it has expired, and the limit is $100.00 again." in said
 
 
 async def test_by_keyboard_and_over_the_api(
@@ -232,19 +232,19 @@ async def test_by_keyboard_and_over_the_api(
                 assert await seen.open(path) == 200
                 assert await seen.violations() == [], (path, view)
         await seen.open(f"{LIMITS}/ask?account={TEAM}")
-        date = page.get_by_label("Last day of it")
+        date = page.get_by_label("Last day")
         await page.get_by_role("textbox", name="New limit in US dollars").focus()
         await page.keyboard.press("Tab")
         assert await date.evaluate("(each) => getComputedStyle(each).outlineStyle") == "solid"
         await seen.open(LIMITS)
-        await page.get_by_role("link", name="Ask for more for research").focus()
+        await page.get_by_role("link", name="Request more for research").focus()
         await page.keyboard.press("Enter")
         await page.get_by_role("textbox", name="New limit in US dollars").focus()
         await page.keyboard.type("300")
         await page.get_by_role("textbox", name="Why").focus()
         await page.keyboard.type("more reports")
         await page.keyboard.press("Enter")
-        await page.get_by_role("status").get_by_text("Done, and on record.").wait_for()
+        await page.get_by_role("status").get_by_text("Done and recorded.").wait_for()
         # Whoever works with keys stands at what they asked for, and not at the top.
         assert await page.evaluate("document.activeElement.id") == "asked"
         for path in (LIMITS, f"{LIMITS}/ask?account={TEAM}"):
