@@ -165,7 +165,7 @@ class KeyIssuer:
     def _check(self, person: Person, organisation: str, order: KeyOrder) -> None:
         may_limit = allows(person, Permission.BUDGETS_SET, organisation)
         if order.is_limited and not may_limit:
-            raise PermissionDeniedException("limits are set by who may set budgets")
+            raise PermissionDeniedException("only people who may set budgets can set limits")
         days = order.expires_days
         if days is not None and not 0 < days <= EXPIRES_DAYS_MAX:
             raise RequestInvalid(f"1 to {EXPIRES_DAYS_MAX} days", parameter="expires_days")
@@ -186,7 +186,7 @@ class KeyIssuer:
     def _workload(self, organisation: str, order: KeyOrder) -> Workload | None:
         if not order.issuer:
             if order.subject or order.claims:
-                raise RequestInvalid("this means nothing without an issuer", parameter="subject")
+                raise RequestInvalid("this needs an issuer", parameter="subject")
             return None
         issuers = self._services.settings.callers.issuers
         return workload_ordered(issuers, organisation, order.issuer, order.subject, order.claims)

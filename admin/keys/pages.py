@@ -29,7 +29,7 @@ from gateway.store.identity.workloads import issuers_for
 
 NUMBER_MAX: Final = 10**9
 OVERLAPS: Final = (
-    (0, "none: the old secret ends now"),
+    (0, "no time: the old secret ends now"),
     (3_600, "an hour"),
     (86_400, "a day"),
     (604_800, "a week"),
@@ -287,7 +287,7 @@ def _revoking(services: Services) -> list[Any]:
     return [revoke_page, revoke]
 
 
-_WINDOW_WORDS: Final = {"day": "each day", "month": "each month", "total": "in all"}
+_WINDOW_WORDS: Final = {"day": "each day", "month": "each month", "total": "in total"}
 
 
 def _order(form: Form) -> KeyOrder:
@@ -328,7 +328,7 @@ def _claims(text: str) -> dict[str, str]:
     for each in text.split():
         name, is_said, value = each.partition("=")
         if not is_said or name in found:
-            raise RequestInvalid("write NAME=VALUE, each name once", parameter="claims")
+            raise RequestInvalid("use NAME=VALUE, each name once", parameter="claims")
         found[name] = value
     return found
 

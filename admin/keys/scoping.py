@@ -133,9 +133,9 @@ class ScopeKeeper:
         """
         now, wanted = scope_in(line), self.wanted(line, order)
         if was is not None and was != mark_of(now):
-            raise ChangedMeanwhile("Somebody changed this key meanwhile.", parameter="was")
+            raise ChangedMeanwhile("Somebody else changed this key meanwhile.", parameter="was")
         if now == wanted:
-            raise RequestInvalid("It may do this already.", parameter="models")
+            raise RequestInvalid("It may already do this.", parameter="models")
         before, after = _told(line, now), _told(line, wanted)
         if not is_widening(now, wanted):
             async with self._services.deeds.doing(

@@ -68,7 +68,7 @@ class TeamDesk:
     async def archive(self, person: Person, team: Team, revision: int | None) -> None:
         """No new key from now on. Raises like `change`."""
         if team.archived_us is not None:
-            raise RequestInvalid("This team is archived already.")
+            raise RequestInvalid("This team is already archived.")
         before = {"archived": False}
         async with self._doing(
             person, "team.archived", team, before, {"team": team.name, "archived": True}

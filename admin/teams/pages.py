@@ -26,8 +26,10 @@ from gateway.store.identity.team_lists import STATES
 from gateway.store.identity.teams import COUNT_MAX, EXPIRES_DAYS_MAX, KeyDefaults, Team
 
 
-MEANWHILE: Final = "Somebody changed this team meanwhile. Nothing was done; here is how it is now."
-WINDOW_WORDS: Final = {"day": "each day", "month": "each month", "total": "in all"}
+MEANWHILE: Final = (
+    "Somebody else changed this team meanwhile, so nothing was done. Below is its current state."
+)
+WINDOW_WORDS: Final = {"day": "each day", "month": "each month", "total": "in total"}
 NAMES_MAX: Final = 500
 """Of people that a field suggests; others are typed."""
 _P = Permission

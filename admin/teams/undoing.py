@@ -25,7 +25,7 @@ def _form(team: Team, part: str, said: str, **fields: object) -> Undo:
 
 
 def _changed(team: Team, _: Form) -> Undo:
-    said = f"{team.title}: another title or owner."
+    said = f"{team.title}: display name or owner changed."
     return _form(
         team, "change", said, title=team.title, owner=team.owner, revision=team.revision + 1
     )
@@ -35,17 +35,17 @@ def _defaults(team: Team, _: Form) -> Undo:
     given = {name: "" if value is None else value for name, value in asdict(team.defaults).items()}
     if team.defaults.budget_microusd is not None:
         given["budget_microusd"] = f"{Decimal(team.defaults.budget_microusd) / MICRO:f}"
-    said = f"{team.title}: what new keys get was changed."
+    said = f"{team.title}: the defaults of new keys were changed."
     return _form(team, "defaults", said, **given, revision=team.revision + 1)
 
 
 def _archived(team: Team, _: Form) -> Undo:
-    said = f"{team.title} is archived: it gets no new keys."
+    said = f"{team.title} was archived: it gets no new keys."
     return _form(team, "restore", said, revision=team.revision + 1)
 
 
 def _restored(team: Team, _: Form) -> Undo:
-    said = f"{team.title} is in use again."
+    said = f"{team.title} was restored."
     return _form(team, "archive", said, revision=team.revision + 1)
 
 
@@ -53,7 +53,7 @@ def _added(team: Team, form: Form) -> Undo | None:
     member = form.text("person")
     if member in team.members:
         return None
-    said = f"{member} belongs to {team.title}."
+    said = f"{member} was added to {team.title}."
     return _form(team, "members/remove", said, person=member, **{EXPECTS: PRESENT})
 
 
@@ -61,7 +61,7 @@ def _removed(team: Team, form: Form) -> Undo | None:
     member = form.text("person")
     if member not in team.members:
         return None
-    said = f"{member} belongs to {team.title} no more."
+    said = f"{member} was removed from {team.title}."
     return _form(team, "members", said, person=member, **{EXPECTS: ABSENT})
 
 

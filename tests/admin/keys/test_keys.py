@@ -113,7 +113,7 @@ async def test_a_key_is_shown_once_and_works_and_its_list_shows_it(
     assert "ann issued it" in shown or "issued it on" in shown
     assert key not in listed + shown
     again = await send(owner, f"{LIST}/new", FORM | {"key_id": "abcABC012345"}, 400)
-    assert "was sent already" in again
+    assert "was already sent" in again
     assert key not in again
 
 
@@ -141,7 +141,7 @@ async def test_a_wrong_field_is_said_beside_it_and_the_others_are_kept(
 async def test_limits_of_a_key_are_for_who_may_set_budgets(
     listener: Listener, owner: Browser
 ) -> None:
-    assert "Limits of its own are set by" in await see(owner, f"{LIST}/new")
+    assert "Only people who may set budgets" in await see(owner, f"{LIST}/new")
     await send(owner, f"{LIST}/new", FORM | {"budget_microusd": "5"}, 403)
     await person(listener, "root", "platform_admin")
     await owner.send("POST", "/sign-out")
@@ -269,16 +269,16 @@ async def test_revoking_says_what_happens_and_then_ends_the_key(
 ) -> None:
     key = secret_in(await send(owner, f"{LIST}/new", FORM | {"key_id": "ended0000000"}, 201))
     page = await see(owner, f"{LIST}/{named('ended0000000')}/revoke")
-    assert "No request in the last hour" in page
+    assert "No requests in the last hour" in page
     assert await is_good(listener, key)
     answer, _ = await owner.send("POST", f"{LIST}/{named('ended0000000')}/revoke", {})
     assert answer.status == 303
     assert not await is_good(listener, key)
     shown = await see(owner, answer.headers["location"])
-    assert "No worker reports, so nobody can be counted" in shown
+    assert "No worker is reporting, so none can be counted" in shown
     assert "Revoked" in shown
     again = await see(owner, f"{LIST}/{named('ended0000000')}/revoke")
-    assert "It was revoked just now: nothing is answered to it any more." in again
+    assert "It was revoked just now: requests with it are refused." in again
     assert 'class="danger"' not in again, "there is nothing left to press"
     await send(owner, f"{LIST}/{named('ended0000000')}/rotate", {"overlap_s": "0"}, 400)
 

@@ -56,7 +56,7 @@ async def test_a_key_is_issued_and_revoked_without_scripts(listener: Listener) -
         await page.click("text=I stored it")
         assert "payroll assistant" in await page.inner_text("h1")
         await page.click("text=Revoke")
-        assert "No request in the last hour" in await page.inner_text(".consequence")
+        assert "No requests in the last hour" in await page.inner_text(".consequence")
         await page.click("button.danger")
         assert "Revoked" in await page.inner_text(".verdict")
         assert seen.problems == []

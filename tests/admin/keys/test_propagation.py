@@ -110,13 +110,13 @@ async def test_the_page_counts_workers_and_names_who_cannot_be_counted(
     await seeding.report(listener, took, old, lost)
     _, page = await browser.send("GET", path)
 
-    assert "Dead on 1 of 3 workers in 600 ms. w1 has not said so yet." in page
-    assert "w2 fell silent 30 s ago and cannot be counted" in page
+    assert "Refused on 1 of 3 workers in 600 ms. w1 has not confirmed it yet." in page
+    assert "w2 stopped reporting 30 s ago and cannot be counted" in page
     assert 'hx-trigger="every 1s"' in page
 
     await seeding.report(listener, structs.replace(took, worker="w1"))
     _, page = await browser.send("GET", path)
-    assert "Dead on 2 of 3 workers in 600 ms." in page
+    assert "Refused on 2 of 3 workers in 600 ms." in page
     assert 'hx-trigger="every 1s"' not in page, "nothing new is to be expected"
 
 
@@ -130,7 +130,7 @@ async def test_an_open_page_counts_on_until_the_key_is_dead_everywhere(listener:
         await seen.open(f"/o/acme/keys/{key}/revoke")
         await seen.page.click("button:has-text('Revoke')")
         await seen.page.wait_for_selector("#reach")
-        assert "Dead on 0 of 1 worker" in await seen.page.inner_text("#reach")
+        assert "Refused on 0 of 1 worker" in await seen.page.inner_text("#reach")
         now_us = listener.clock.utc_us()
         applied = (Applied(0, 1), Applied(99, now_us + 250_000))
         await seeding.report(listener, structs.replace(old, revision=99, applied=applied))

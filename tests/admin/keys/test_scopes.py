@@ -105,7 +105,7 @@ async def test_what_only_takes_away_is_said_first_and_then_holds_at_once(
     said = text_of(page)
     assert "narrower It may use house only, instead of all models that policy permits." in said
     assert re.search(r"narrower</span>\s+It may use", page)
-    assert "It only takes away, so it holds at once" in said
+    assert "It only narrows, so it takes effect" in said
     assert (await principal(listener, key)).models is None, "looking changes nothing"
 
     assert (await change(owner, key, chosen("house", translation="strict")))[0] == 303
@@ -118,7 +118,7 @@ async def test_what_only_takes_away_is_said_first_and_then_holds_at_once(
     assert msgspec.json.decode(told.detail["after"])["models"] == ["house"]
     await projected(listener)
     _, page = await owner.send("GET", f"{LIST}/{key}")
-    assert "petra let it do less" in text_of(page)
+    assert "petra narrowed its permissions" in text_of(page)
 
 
 async def test_what_lets_it_do_more_waits_with_its_diff_and_its_impact_for_somebody_else(
@@ -140,23 +140,25 @@ async def test_what_lets_it_do_more_waits_with_its_diff_and_its_impact_for_someb
     assert status == 200
     said = text_of(page)
     assert "wider It may also use claude ." in said
-    assert "It asked 27 times in the last 7 days, of which 7 were refused for a model" in said
-    assert "Nothing changes until somebody else agrees: anton may." in said
+    assert "It made 27 requests in the last 7 days, of which 7 were refused for a model" in said
+    assert "Nothing changes until another person approves it: anton may." in said
     assert (await change(owner, key, chosen("house", "claude"), reason=" "))[0] == 400
     assert (await change(owner, key, chosen("house", "claude")))[0] == 303
     assert (await principal(listener, key)).models == frozenset(["house"]), "nothing changed yet"
 
     _, page = await second.send("GET", INBOX)
     said = text_of(page)
-    assert re.search(r"The key payroll may do more +asked for by petra.* a second model", said)
+    assert re.search(
+        r"Wider permissions for the key payroll +requested by petra.* a second model", said
+    )
     assert "wider It may also use claude ." in said
     assert "of which 7 were refused for a model it would now get" in said
     assert "1 to approve" in said
-    assert "petra proposes that the key payroll of acme may do more" in text_of(
+    assert "petra proposes wider permissions for the key payroll of acme" in text_of(
         (await second.send("GET", "/"))[1]
     )
     _, own = await owner.send("GET", INBOX)
-    assert "No role of yours lets keys do more here." in text_of(own)
+    assert "None of your roles may widen keys here." in text_of(own)
     assert "1 to approve" not in own
     waiting = msgspec.json.decode((await owner.send("GET", f"{API}/key_proposals/waiting"))[1])
     assert [(each["impact"]["asked"], each["impact"]["refused"]) for each in waiting] == [(27, 7)]
@@ -178,7 +180,7 @@ async def test_what_lets_it_do_more_waits_with_its_diff_and_its_impact_for_someb
     await projected(listener)
     _, page = await owner.send("GET", f"{LIST}/{key}")
     said = text_of(page)
-    assert "anton agreed that it may do more" in said
+    assert "anton approved wider permissions" in said
     assert "is approved by anton: for the pilot" in said
 
 
@@ -197,7 +199,7 @@ async def test_declining_leaves_it_and_who_proposed_it_takes_it_back(
     proposal = (await newest(owner))["id"]
     _, page = await owner.send("GET", f"{LIST}/{key}")
     assert "It may use all models that policy permits, instead of house ." in text_of(page)
-    assert "where anton may agree" in text_of(page)
+    assert "where anton may approve it" in text_of(page)
     assert (await second.send("POST", f"{LIST}/{key}/proposals/{proposal}/withdraw"))[
         0
     ].status == 403
@@ -205,7 +207,7 @@ async def test_declining_leaves_it_and_who_proposed_it_takes_it_back(
         0
     ].status == 303
     assert (await newest(owner))["state"] == "withdrawn"
-    assert "Nothing waits" in (await second.send("GET", INBOX))[1]
+    assert "Nothing to approve" in (await second.send("GET", INBOX))[1]
     assert (await principal(listener, key)).models == frozenset(["house"])
 
 
@@ -217,14 +219,14 @@ async def test_who_may_both_propose_and_approve_does_not_agree_with_themselves(
         people = PeopleStore(database, listener.clock)
         await people.grant("petra", Grant("approver", "acme"))
     _, page = await send(owner, f"{LIST}/{key}/change", [*chosen(), ("deed", "look")])
-    assert "Nobody else may yet" in page
+    assert "Nobody else can yet" in page
     assert "gatewright users grant NAME approver --organisation acme" in page
     assert (await change(owner, key, chosen()))[0] == 303
     proposal = (await newest(owner))["id"]
     assert (await decide(owner, proposal))[0] == 403
     assert (await decide(owner, proposal, "reject"))[0] == 403
     _, page = await owner.send("GET", INBOX)
-    assert "You proposed this: somebody else decides." in page
+    assert "You proposed this, so another person must decide." in page
     body = '{"comment": "mine"}'
     answer, _ = await owner.send("POST", f"{API}/key_proposals/{proposal}/approve", body=body)
     assert answer.status == 403
@@ -246,7 +248,10 @@ async def test_what_was_looked_at_is_what_is_done_and_nobody_overwrites_another(
     same = [*chosen("house"), *hidden, ("deed", "do")]
     assert (await change(owner, key, chosen("house", "claude")))[0] == 303
     status, page = await send(owner, path, same)
-    assert (status, "Somebody changed this key meanwhile. Nothing was done." in page) == (409, True)
+    assert (status, "Somebody else changed this key meanwhile. Nothing was done." in page) == (
+        409,
+        True,
+    )
     assert (await principal(listener, key)).models == frozenset(["house", "claude"])
     for wrong in ({"expires": "days"}, {"expires": "days", "expires_days": "x"}, {"expires": "x"}):
         assert (await change(owner, key, chosen("house", **wrong)))[0] == 400, wrong
@@ -288,10 +293,10 @@ async def test_a_proposal_leaves_the_inbox_with_its_key(
 ) -> None:
     key = await seeding.issue(listener, "payroll", **NARROW)
     await change(owner, key, chosen())
-    assert "The key payroll may do more" in (await second.send("GET", INBOX))[1]
+    assert "Wider permissions for the key payroll" in (await second.send("GET", INBOX))[1]
     await owner.send("POST", f"{LIST}/{key}/revoke")
     _, page = await second.send("GET", INBOX)
-    assert "Nothing waits" in page
+    assert "Nothing is waiting" in page
     assert "to approve" not in page
     _, page = await owner.send("GET", f"{LIST}/{key}")
     assert "is ended" in text_of(page)
@@ -313,7 +318,7 @@ async def test_a_key_is_widened_by_keys_and_looks_well_in_every_theme_and_width(
                 assert await seen.violations() == [], (path, view)
         page = seen.page
         await page.check("input[name=models][value=claude]")
-        await page.click("button:has-text('See what it does')")
+        await page.click("button:has-text('Preview')")
         await page.wait_for_selector("text=It may also use")
         assert await seen.violations() == []
         assert seen.problems == []
@@ -326,6 +331,6 @@ async def test_a_key_is_widened_by_keys_and_looks_well_in_every_theme_and_width(
         await page.wait_for_selector("input[name=reason]:focus")
         await page.keyboard.type("for the pilot")
         await page.keyboard.press("Enter")
-        await page.wait_for_selector("text=Done, and on record.")
+        await page.wait_for_selector("text=Done and recorded.")
         assert seen.problems == []
     assert (await principal(listener, key)).models is None

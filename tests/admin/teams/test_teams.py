@@ -58,8 +58,8 @@ async def test_a_team_is_made_changed_archived_and_its_page_tells_the_story(
     await _project(listener)
     _, page = await admin.send("GET", f"{ROOM}/people")
     assert "<h1>People</h1>" in page
-    assert "no key is issued in it" in page
-    for said in ("made it", "added petra", "changed its title or owner", "archived it"):
+    assert "no keys can be issued in it" in page
+    for said in ("created it", "added petra", "changed its display name or owner", "archived it"):
         assert f"petra {said}" in page
     names = [each.action for each in await deeds(listener) if each.action.startswith("team.")]
     assert names == ["team.created", "team.member_added", "team.changed", "team.archived"]
@@ -76,8 +76,10 @@ async def test_who_is_second_sees_how_it_is_now_and_keeps_what_was_typed(
     answer, page = await admin.send("POST", f"{ROOM}/research/change", first | {"title": "Second"})
 
     assert answer.status == 409
-    assert "Somebody changed this team meanwhile" in page
-    assert "It is called First, nobody owns it, and new keys get no limit of their own." in page
+    assert "Somebody else changed this team meanwhile" in page
+    assert (
+        "It is now called First, it has no owner, and new keys get no limit of their own." in page
+    )
     assert 'value="Second"' in page
     assert (await _team(listener, "research")).title == "First"
 
@@ -111,7 +113,7 @@ async def test_a_team_is_archived_once_and_says_since_when(
     listener.clock.advance(60)
     answer, page = await admin.send("POST", f"{ROOM}/research/archive")
 
-    assert (answer.status, "This team is archived already." in page) == (400, True)
+    assert (answer.status, "This team is already archived." in page) == (400, True)
     assert (await _team(listener, "research")).archived_us == since_us
 
 
@@ -179,10 +181,10 @@ async def test_an_archived_team_with_live_keys_says_so_and_issues_none(
     listener: Listener, admin: Browser
 ) -> None:
     _, page = await admin.send("GET", f"{ROOM}/research/archive")
-    assert "1 live key goes on working" in page
+    assert "1 live key keeps working" in page
     await admin.send("POST", f"{ROOM}/research/archive", {})
     _, page = await admin.send("GET", f"{ROOM}/research")
-    assert "1 live key goes on working until revoked" in " ".join(page.split())
+    assert "1 live key keeps working until revoked" in " ".join(page.split())
     form = {"workspace": "research", "project": "bot", "name": "late"}
     answer, page = await admin.send("POST", "/o/acme/keys/new", form)
 
