@@ -111,7 +111,7 @@ class ChecklistRoom:
         regimes = checked(order.regimes, " ".join(order.reason.split()))
         before = await self.regimes.standing(organisation)
         if before.place and regimes == before.regimes:
-            raise RequestInvalid("these rules hold already", parameter="regimes")
+            raise RequestInvalid("these rules already apply", parameter="regimes")
         choice = RegimeChoice(
             organisation,
             order.seen + 1,

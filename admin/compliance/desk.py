@@ -35,7 +35,7 @@ WAITING_MAX: Final = 8
 RECIPIENT_CHARS_MAX: Final = 200
 TIME_US_MAX: Final = 221_876_000_000 * 1_000_000
 """In the year 9000: every zone has it, and what a day later is."""
-ENDED: Final = "the control plane was stopped while it was written; ask for it again"
+ENDED: Final = "the control plane was stopped while it was written; create it again"
 
 
 LOGS: Final = ("requests", "deeds")
@@ -94,7 +94,7 @@ class PackDesk:
             RequestInvalid: too many wait already, or the wish is none.
         """
         if len(self._tasks) >= WAITING_MAX:
-            raise RequestInvalid("Too many packs are being made; wait for one of them.")
+            raise RequestInvalid("Too many packs are being made; wait for one to finish.")
         if wish.log not in LOGS:
             raise RequestInvalid(f"The log is one of {', '.join(LOGS)}.", parameter="log")
         if wish.until_us <= wish.since_us:
@@ -196,7 +196,7 @@ def recipient_of(text: str) -> str:
     """For whom a pack is, as it stands in it; raises RequestInvalid where that is too long."""
     said = text.strip()
     if len(said) > RECIPIENT_CHARS_MAX:
-        reason = f"Say it in {RECIPIENT_CHARS_MAX} characters at most."
+        reason = f"Use at most {RECIPIENT_CHARS_MAX} characters."
         raise RequestInvalid(reason, parameter="recipient")
     return said
 

@@ -43,8 +43,8 @@ COPY_STATES: Final = {
 }
 PARCEL_STATES: Final = {
     "new": "not sent yet",
-    "submitting": "being looked for",
-    "submitted": "the vendor works on it",
+    "submitting": "being searched for",
+    "submitted": "in progress at the vendor",
     "cancelling": "being cancelled",
     "collected": "being deleted",
 }
@@ -216,7 +216,7 @@ def _asking_routes(services: Services, office: Office) -> list[Any]:
     ) -> Response[Any]:
         found = await office.case(organisation, case)
         if data.typed.strip() != found.ticket:
-            problem = "Type the ticket of the case: what is destroyed does not come back."
+            problem = "Type the ticket of the case: destroyed content cannot be restored."
             return await showing(request, organisation, case, problem, 400)
         deed = office.erasures.ask(session_of(request).person.name, found)
         return await _done(showing, request, found, deed)

@@ -288,7 +288,7 @@ class IncidentRoom:
             person.name, "incident.reported", incident.organisation, after=asdict(report)
         ):
             if not await self.store.mark(report):
-                raise ChangedMeanwhile("somebody said so before")
+                raise ChangedMeanwhile("this was already recorded")
         return report
 
     async def close(self, person: Person, incident: Incident, order: CloseOrder) -> Incident:
@@ -301,40 +301,40 @@ class IncidentRoom:
         organisation, said = incident.organisation, {"incident": incident.id}
         if not incident.closing_by:
             if order.agreed:
-                raise ChangedMeanwhile("nobody asks to close it any more")
+                raise ChangedMeanwhile("the request to close it was withdrawn")
             conclusion = order.conclusion.strip()
             if not 1 <= len(conclusion) <= TEXT_CHARS_MAX:
-                reason = f"say in at most {TEXT_CHARS_MAX} characters what came of it"
+                reason = f"enter a conclusion of at most {TEXT_CHARS_MAX} characters"
                 raise RequestInvalid(reason, parameter="conclusion")
             said["conclusion"] = conclusion
             async with self._services.deeds.doing(
                 person.name, "incident.close_asked", organisation, after=said
             ):
                 if not await self.store.ask_close(incident, person.name, conclusion):
-                    raise ChangedMeanwhile("somebody was faster")
+                    raise ChangedMeanwhile("somebody else was faster")
             return structs.replace(incident, closing_by=person.name, conclusion=conclusion)
         if same_person(person.name, incident.closing_by):
             raise RequestInvalid("an incident is closed by a second person", parameter="incident")
         # Their own words are no agreement either: they did not see that somebody asks.
         agreed = order.conclusion or None if order.agreed is None else order.agreed
         if agreed is not None and agreed.split() != incident.conclusion.split():
-            raise ChangedMeanwhile("what came of it was said otherwise meanwhile")
+            raise ChangedMeanwhile("the conclusion was changed meanwhile")
         async with self._services.deeds.doing(
             person.name, "incident.closed", organisation, after=said
         ):
             if not await self.store.close(incident, person.name):
-                raise ChangedMeanwhile("somebody was faster")
+                raise ChangedMeanwhile("somebody else was faster")
         return await self.incident(organisation, incident.id)
 
     async def keep_open(self, person: Person, incident: Incident) -> None:
         """Decline that it is closed, or take back having asked; raises ChangedMeanwhile."""
         if not incident.closing_by or incident.closed_us:
-            raise ChangedMeanwhile("nobody asks to close it")
+            raise ChangedMeanwhile("there is no request to close it")
         async with self._services.deeds.doing(
             person.name, "incident.kept_open", incident.organisation, after={"id": incident.id}
         ):
             if not await self.store.keep_open(incident):
-                raise ChangedMeanwhile("nobody asks to close it")
+                raise ChangedMeanwhile("there is no request to close it")
 
 
 async def incidents_due(

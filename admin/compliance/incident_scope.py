@@ -28,7 +28,7 @@ from gateway.store.custody.incidents import Incident, checked
 
 AT: Final = "/o/{organisation:str}/compliance/incidents/{incident:str}/scope"
 API: Final = "/api/organisations/{organisation:str}/compliance/incidents/{incident:str}/scope"
-MEANWHILE: Final = "Somebody changed or closed it meanwhile; nothing was done."
+MEANWHILE: Final = "Somebody else changed or closed it meanwhile, so nothing was done."
 _LEADS: Final = needs(Permission.INCIDENTS_LEAD)
 _CHANGES: Final = needs(Permission.INCIDENTS_LEAD, records="incident.rescoped")
 

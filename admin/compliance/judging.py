@@ -116,7 +116,7 @@ def _exported(known: Known) -> Standing:
     if known.exported_us is None:
         return Standing("unknown", "This process does not see the folder of checkpoints.")
     if not known.exported_us:
-        return Standing("open", "No checkpoint of this log was written out.")
+        return Standing("open", "No checkpoint of this log was exported.")
     is_late = known.now_us - known.exported_us > DAY_US
     said = f"The newest checkpoint outside the database is of {_ago(known, known.exported_us)}."
     return Standing("open" if is_late else "met", said)
@@ -126,7 +126,7 @@ def _verified(known: Known) -> Standing:
     if known.verified_reason:
         return Standing("open", "The last full verification found the log not whole.")
     if not known.verified_us:
-        return Standing("open", "No full verification was run.")
+        return Standing("open", "No full verification has been run.")
     is_old = known.now_us - known.verified_us > VERIFIED_DAYS * DAY_US
     return Standing("look" if is_old else "met", f"Whole {_ago(known, known.verified_us)}.")
 
@@ -140,25 +140,25 @@ def _kept(known: Known) -> Standing:
 
 def _limited(known: Known) -> Standing:
     if not known.retention_days:
-        return Standing("open", "Content is kept for ever: no class with a limit holds.")
+        return Standing("open", "Content is kept for ever: no class with a limit applies.")
     if known.retention_late_us > RETAINED_DAYS * DAY_US:
         days = _many(known.retention_late_us // DAY_US, "day")
-        return Standing("open", f"Content is {days} past its time and not destroyed.")
+        return Standing("open", f"Content is {days} overdue for destruction.")
     held = f"; {_many(known.holds, 'hold')} in force" if known.holds else ""
     return Standing("met", f"Content can be read for {_many(known.retention_days, 'day')}{held}.")
 
 
 def _sealed(_: Known) -> Standing:
-    return Standing("met", "By construction: no content is written but under a key of its own.")
+    return Standing("met", "By design: all content is written under a key of its own.")
 
 
 def _erasures(known: Known) -> Standing:
     late = sum(due < known.now_us for due in known.cases)
-    done = "none was asked for yet"
+    done = "none was requested yet"
     if known.done_cases:
         done = f"{known.done_cases:,} {'was' if known.done_cases == 1 else 'were'} done"
     if late:
-        return Standing("open", f"{_many(late, 'case')} past the time that the law gives.")
+        return Standing("open", f"{_many(late, 'case')} past the legal deadline.")
     if known.cases:
         # As the case's own page says it.
         soon = Preferences().span(min(known.cases) - known.now_us)
@@ -176,9 +176,9 @@ def _reports(regime: str, known: Known) -> Standing:
         # As the incident's own page says it: in the unit that the rule counts in.
         soon = Preferences().left(first.due_us - known.now_us, first.unit)
         if len(due) == 1:
-            return Standing("look", f"1 report to be made, in {soon}.")
-        return Standing("look", f"{len(due):,} reports to be made, the first in {soon}.")
-    return Standing("met", "No incident waits for this report.")
+            return Standing("look", f"1 report due in {soon}.")
+        return Standing("look", f"{len(due):,} reports due, the first in {soon}.")
+    return Standing("met", "No incident needs this report.")
 
 
 def _incidents(known: Known) -> Standing:
@@ -189,7 +189,7 @@ def _incidents(known: Known) -> Standing:
 
 def _reviews(known: Known) -> Standing:
     if not known.reviews:
-        return Standing("open", "No review was set up.")
+        return Standing("open", "No review is set up.")
     overdue = sum(each == "overdue" for each in known.reviews)
     if overdue:
         return Standing("open", f"{_many(overdue, 'review')} overdue.")
@@ -208,7 +208,7 @@ def _four_eyes(known: Known) -> Standing:
 
 def _approved_policies(known: Known) -> Standing:
     if not known.versions:
-        return Standing("look", "The policy of the configuration decides: nobody approves it here.")
+        return Standing("look", "The configuration's own policy applies: it is not approved here.")
     if known.unapproved:
         said = f"{known.unapproved} of {_many(known.versions, 'version')} without a second person."
         return Standing("open", said)
@@ -219,9 +219,9 @@ def _approved_policies(known: Known) -> Standing:
 
 def _approved_prices(known: Known) -> Standing:
     if known.prices == "configured":
-        return Standing("met", "Prices are the configuration's: nobody changed them here.")
+        return Standing("met", "Prices come from the configuration: they were not changed here.")
     if known.prices == "alone":
-        return Standing("open", "The prices in force were put there without a second person.")
+        return Standing("open", "The prices in force were set without a second person.")
     return Standing("met", "The prices in force were proposed by one and approved by another.")
 
 
@@ -229,13 +229,13 @@ def _people(known: Known) -> Standing:
     how = "single sign-on" if known.is_single_sign_on else "passwords kept here"
     said = f"{_many(known.people, 'person', 'people')} with {how}; {known.approvers} may approve."
     if not known.people:
-        return Standing("open", "Nobody has an account of their own.")
+        return Standing("open", "Nobody has a personal account.")
     return Standing("met" if known.approvers > 1 else "look", said)
 
 
 def _credentials(known: Known) -> Standing:
     if not known.credentials:
-        return Standing("unknown", "None is kept in the database: their age is not known here.")
+        return Standing("unknown", "None is kept in the database, so their age is not known here.")
     days = (known.now_us - min(known.credentials)) // DAY_US
     said = (
         f"{_many(len(known.credentials), 'credential')}, the oldest set {_many(days, 'day')} ago."
@@ -254,13 +254,13 @@ def _monitored(known: Known) -> Standing:
     if not known.is_watched:
         return Standing("open", "Profiles are switched off.")
     if known.drifts:
-        return Standing("look", f"{_many(known.drifts, 'drift')} that nobody accepted.")
-    return Standing("met", "Compared every hour; nothing drifts.")
+        return Standing("look", f"{_many(known.drifts, 'drift')} not accepted.")
+    return Standing("met", "Compared every hour; no drift.")
 
 
 def _sinks(known: Known) -> Standing:
     if not known.sinks:
-        return Standing("open", "No sink is configured: records stay here.")
+        return Standing("open", "No sink is configured: records are not sent elsewhere.")
     if known.behind_us > DAY_US:
         return Standing("open", "A sink lacks records that are more than a day old.")
     return Standing("met", f"{_many(known.sinks, 'sink')}, none a day behind.")
@@ -268,11 +268,11 @@ def _sinks(known: Known) -> Standing:
 
 def _clock(known: Known) -> Standing:
     if not known.clock_source:
-        return Standing(
-            "open", "Nobody says what the clocks follow: audit.clock_source is not set."
-        )
+        return Standing("open", "The time source is not stated: audit.clock_source is not set.")
     if known.now_us - known.stated_us > STATED_US:
-        return Standing("look", f"Said to follow {known.clock_source}; no worker states it now.")
+        return Standing(
+            "look", f"Configured to follow {known.clock_source}; no worker confirms it now."
+        )
     return Standing("met", f"Follows {known.clock_source}{known.offset}.")
 
 

@@ -134,10 +134,10 @@ def _hold_routes(services: Services, office: Office) -> list[Any]:
 async def _set(office: Office, actor: str, organisation: str, form: HoldForm) -> Hold:
     """Raises RequestInvalid with the field that is wrong."""
     if not form.reason.strip():
-        reason = "A hold needs a reason: whoever is to release it reads it."
+        reason = "A hold needs a reason, which is shown to the person who releases it."
         raise RequestInvalid(reason, parameter="reason")
     if form.scope not in SCOPES or (form.scope == "user") != bool(form.user.strip()):
-        reason = "Name the end user, or choose the whole organisation and name nobody."
+        reason = "Enter an end user, or choose the whole organisation and leave it empty."
         raise RequestInvalid(reason, parameter="user")
     subject = office.subject_of(organisation, form.user.strip())
     with in_words():

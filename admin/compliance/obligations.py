@@ -24,7 +24,9 @@ from gateway.store.custody.regimes import RegimeChoice
 AT: Final = "/o/{organisation:str}/compliance/obligations"
 API: Final = "/api/organisations/{organisation:str}/compliance/obligations"
 PLACE_MAX: Final = 10**6
-MEANWHILE: Final = "Somebody else chose meanwhile; nothing was done. Below is what holds now."
+MEANWHILE: Final = (
+    "Somebody else chose meanwhile, so nothing was done. Below is the current choice."
+)
 _P = Permission
 _READS: Final = needs(_P.AUDIT_READ)
 _CHOOSES: Final = needs(_P.OBLIGATIONS_SET, records="obligations.chosen")

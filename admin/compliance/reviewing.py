@@ -186,9 +186,9 @@ class ReviewRoom:
             reason = f"a comment has at most {COMMENT_CHARS_MAX} characters"
             raise RequestInvalid(reason, parameter="comment")
         if order.since_us != review.looked_until_us or review.ended_us is not None:
-            raise ChangedMeanwhile("somebody signed this span meanwhile")
+            raise ChangedMeanwhile("somebody else signed this period meanwhile")
         if not order.since_us < order.until_us <= now_us - SETTLED_US:
-            raise RequestInvalid("nobody can have looked at this span", parameter="until_us")
+            raise RequestInvalid("this period cannot be reviewed", parameter="until_us")
         searches = self._searches(review, order.since_us, order.until_us)
         records, is_all = await self._count(searches)
         newest = await self._trees.newest(review.organisation)
@@ -210,7 +210,7 @@ class ReviewRoom:
             person.name, "review.signed", review.organisation, after=after
         ):
             if not await self.store.sign(signature):
-                raise ChangedMeanwhile("somebody signed this span meanwhile")
+                raise ChangedMeanwhile("somebody else signed this period meanwhile")
         return signature
 
     async def end(self, person: Person, review: Review) -> None:
@@ -233,7 +233,7 @@ class ReviewRoom:
         named = await self._services.people_lists.person(name)
         is_able = named is not None and allows(named, Permission.REVIEWS_SIGN, organisation)
         if name != person.name and not is_able:
-            reason = "nobody of that name may sign reviews here"
+            reason = "nobody with that name may sign reviews here"
             raise RequestInvalid(reason, parameter="responsible")
 
     async def _count(self, searches: Sequence[Search]) -> tuple[int, bool]:

@@ -36,7 +36,9 @@ ONE: Final = AT + "/{review:str}"
 API: Final = "/api/organisations/{organisation:str}/compliance/reviews"
 NO_CONTENT: Final = 204
 TIME_MAX: Final = 2**62
-MEANWHILE: Final = "Somebody signed this span, or ended the review, meanwhile. Nothing was done."
+MEANWHILE: Final = (
+    "Somebody else signed this period, or ended the review, meanwhile. Nothing was done."
+)
 _P = Permission
 _HTML: Final = MediaType.HTML
 _READS: Final = needs(_P.AUDIT_READ)

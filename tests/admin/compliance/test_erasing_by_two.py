@@ -44,27 +44,29 @@ async def test_an_erasure_waits_with_its_numbers_for_somebody_else(listener: Lis
     await converse(listener, ["ann", "bob"])
     async with person(listener, "cora") as cora, person(listener, "anton", "approver") as anton:
         one = await opened(cora, scope="organisation", user="")
-        assert "Nothing waits" in (await anton.send("GET", INBOX))[1], "opening asks for nothing"
+        assert "Nothing to approve" in (await anton.send("GET", INBOX))[1], (
+            "opening asks for nothing"
+        )
         assert await asked(cora, one) == 303
 
         _, page = await anton.send("GET", INBOX)
         assert "Erase all content of acme for good" in page
-        assert "asked for by cora" in page
+        assert "requested by cora" in page
         assert "2 keys are destroyed for good" in page
         assert "the content of 2 records, of 1 day" in page
         assert "0 batches with 0 lines, 0 files, 0 kept answers and 0 conversations" in page
         assert "1 to approve" in page
         assert one not in page, "an approver may not read the room of compliance"
-        assert "cora asks to erase content of acme" in (await anton.send("GET", "/"))[1]
+        assert "cora requests to erase content of acme" in (await anton.send("GET", "/"))[1]
 
         _, own = await cora.send("GET", INBOX)
-        assert "You asked for this: somebody else decides." in own
+        assert "You requested this, so another person must decide." in own
         assert "1 to approve" not in own
-        assert "cora asks to erase" not in (await cora.send("GET", "/"))[1]
-        assert "waits for a second person" in (await cora.send("GET", AT))[1]
+        assert "cora requests to erase" not in (await cora.send("GET", "/"))[1]
+        assert "waiting for a second person" in (await cora.send("GET", AT))[1]
         _, page = await cora.send("GET", one)
         assert "where anton may agree" in page
-        assert "Ask to erase for good" not in page
+        assert "Request permanent erasure" not in page
 
 
 async def test_after_an_erasure_a_request_says_that_its_content_is_gone(
@@ -77,7 +79,7 @@ async def test_after_an_erasure_a_request_says_that_its_content_is_gone(
         await asked(cora, one)
         assert (await decided(anton, one))[0] == 303
         pages = [(await cora.send("GET", f"/o/acme/traffic/{each}"))[1] for each in (ann, bob)]
-    said = ["What was said was destroyed" in page for page in pages]
+    said = ["The content was destroyed" in page for page in pages]
     offered = ["Request reveal" in page for page in pages]
     assert (said, offered) == ([True, False], [False, True])
 
@@ -99,7 +101,7 @@ async def test_what_is_declined_is_not_destroyed_and_the_case_says_why(listener:
         assert await asked(cora, one) == 303
         recalled, _ = await cora.send("POST", f"{one}/recall")
         assert recalled.status == 303
-        assert "Nothing waits" in (await anton.send("GET", INBOX))[1]
+        assert "Nothing to approve" in (await anton.send("GET", INBOX))[1]
     told = [each for each in await deeds(listener) if each[1].startswith("erasure.")]
     assert told == [
         *(("cora", "erasure.opened"), ("cora", "erasure.asked"), ("anton", "erasure.declined")),
@@ -143,7 +145,7 @@ async def test_a_hold_that_is_set_while_it_waits_is_shown_and_forbids_it(
         assert (status, "a lawsuit" in page) == (409, True)
         assert f"{SAID}ann" in await content_of(listener, ann)
         _, page = await cora.send("GET", one)
-        assert "cora asked for it" in page, "it still waits"
+        assert "Requested by cora" in page, "it still waits"
 
 
 async def test_a_page_that_shows_another_who_asks_agrees_to_nothing_and_declines_nothing(
@@ -197,7 +199,7 @@ async def test_who_holds_every_role_does_not_erase_alone(listener: Listener) -> 
             await people.grant("cora", Grant("approver", "acme"))
         one = await opened(cora)
         _, page = await cora.send("GET", one)
-        assert "Nobody else may yet" in page
+        assert "Nobody else can yet" in page
         assert "gatewright users grant NAME approver --organisation acme" in page
         await asked(cora, one)
         assert (await decided(cora, one))[0] == 409
@@ -297,8 +299,8 @@ async def test_an_erasure_is_agreed_to_by_keys_in_every_theme_and_width(
         await page.wait_for_selector("input[name=reason]:focus")
         await page.keyboard.type("as the ticket says")
         await page.keyboard.press("Enter")
-        await page.wait_for_selector("text=Done, and on record.")
-        assert "Nothing waits" in await page.inner_text("main")
+        await page.wait_for_selector("text=Done and recorded.")
+        assert "Nothing to approve" in await page.inner_text("main")
         await seen.open(one)
         assert "1 key destroyed" in await page.inner_text("main")
         # What the certificate rests on is folded on the screen, and printed.
@@ -327,7 +329,7 @@ async def test_enter_in_the_comment_agrees_to_nothing_without_scripts(listener: 
         await page.fill("#reason-1", "it names another Ann")
         assert "POST" not in sent
         await page.click("button:has-text('Decline')")
-        await page.wait_for_selector("text=Done, and on record.")
+        await page.wait_for_selector("text=Done and recorded.")
     assert f"{SAID}ann" in await content_of(listener, ann)
     told = [action for _, action in await deeds(listener) if action.startswith("erasure.")]
     assert told == ["erasure.opened", "erasure.asked", "erasure.declined"]

@@ -87,7 +87,7 @@ async def test_who_sets_a_hold_is_told_what_it_covers_and_that_a_mistyped_name_h
         async with person(listener, "gil", organisation="globex") as gil:
             await listener.issue_key("theirs", "globex")
             answer, page = await gil.send("GET", new.replace("acme", "globex"))
-            assert (answer.status, "is in force, and on record" in page) == (200, False)
+            assert (answer.status, "is in force and recorded" in page) == (200, False)
 
 
 async def test_what_a_hold_covers_can_be_asked_later(listener: Listener) -> None:
@@ -113,7 +113,7 @@ async def test_the_reason_of_a_hold_has_a_limit(listener: Listener) -> None:
         answer, said = await cora.send("POST", api, body=msgspec.json.encode(form).decode())
         assert answer.status == 400
         assert '"param":"reason"' in said
-        assert "No hold is in force" in (await cora.send("GET", HOLDS))[1]
+        assert "No holds in force" in (await cora.send("GET", HOLDS))[1]
 
 
 async def test_what_waits_names_an_end_user_shortly_and_no_wrong_time(listener: Listener) -> None:
@@ -128,5 +128,5 @@ async def test_what_waits_names_an_end_user_shortly_and_no_wrong_time(listener: 
         _, page = await dan.send("GET", "/o/acme/approvals")
         (summary,) = re.findall(r"data-matter><summary>.*?</summary>", page, re.DOTALL)
         assert f"Release the hold on end user {digest[:12]}…" in summary
-        assert re.search(r"asked for by cora</span>", summary), "not when the hold was set"
+        assert re.search(r"requested by cora</span>", summary), "not when the hold was set"
         assert f'id="subject-1">{digest}</code>' in page

@@ -68,7 +68,7 @@ async def test_clocks_run_from_when_it_was_noticed_and_stop_when_it_was_reported
         form = {"clock": "cert-in-report", "reported": "90m", "reference": "CERT-7"}
         assert (await cora.send("POST", f"{one}/reports", form))[0].status == 303
         again, page = await cora.send("POST", f"{one}/reports", form)
-        assert (again.status, "Somebody was faster" in page) == (409, True)
+        assert (again.status, "Somebody else was faster" in page) == (409, True)
         await cora.send("POST", f"{one}/reports", {"clock": "dpdp-notice"})
         found = await states(cora, one)
         assert (found["cert-in-report"], found["dpdp-notice"]) == ("reported", "reported")
@@ -89,7 +89,7 @@ async def test_a_filter_of_as_many_terms_as_there_may_be_leads_to_its_requests(
     async with person(bound, "cora") as cora:
         one = await opened(cora, q=" ".join(f"-model:m{number}" for number in range(20)))
         _, page = await cora.send("GET", one)
-        (link,) = re.findall(r'href="([^"]+)">These requests, in the list', page)
+        (link,) = re.findall(r'href="([^"]+)">Show these requests', page)
         answer, listed = await cora.send("GET", unescape(link))
         assert (answer.status, "1 row" in listed) == (200, True)
         long = " ".join(f"-model:{'m' * 180}{number}" for number in range(5))
@@ -149,7 +149,7 @@ async def test_an_incident_leads_to_just_the_requests_that_it_counts_and_to_a_pa
     assert 0 < counted == rows(requests) < rows(everything)
     assert 'value="2027-01-12"' in wizard
     assert 'value="2027-01-14"' in wizard
-    assert "2. Make it" in wizard
+    assert "2. Create it" in wizard
 
 
 async def test_whom_it_concerns_is_changed_after_it_was_counted_and_on_record(
@@ -169,7 +169,7 @@ async def test_whom_it_concerns_is_changed_after_it_was_counted_and_on_record(
         _, page = await cora.send("GET", one)
         assert "<strong>7 requests</strong>" in page
         late, page = await dan.send("POST", f"{one}/scope", form | {"q": "key:none"})
-        assert (late.status, "Somebody changed or closed it" in page) == (409, True)
+        assert (late.status, "Somebody else changed or closed it" in page) == (409, True)
         for wrong in ({"q": "colour:red"}, {"since": "never"}, {"until": "2001-01-01T00:00"}):
             answer, page = await cora.send("POST", f"{one}/scope", form | {"was": ""} | wrong)
             assert (answer.status, 'role="alert"' in page) == (400, True), wrong
@@ -202,7 +202,7 @@ async def test_its_end_stays_where_only_the_filter_is_changed(bound: Listener) -
         )
         form |= {"until": "", "was": f"{found['since_us']} {found['until_us']} key:k"}
         _, page = await cora.send("GET", f"{one}/scope?{urlencode(form)}")
-        assert re.search(r"From <time[^>]*>[^<]*</time> until now: it goes on\.", page)
+        assert re.search(r"From <time[^>]*>[^<]*</time> until now \(ongoing\)\.", page)
 
 
 async def test_the_report_says_what_two_people_said_and_what_it_leaves_out(
@@ -227,7 +227,7 @@ async def test_the_report_says_what_two_people_said_and_what_it_leaves_out(
         await deeds(bound)  # So that they are in the database.
         monkeypatch.setattr(incident_room, "DEEDS_MAX", 2)
         assert "[earlier deeds are in the audit log alone]" in await report()
-        assert "The newest 2: the log has earlier ones" in (await cora.send("GET", one))[1]
+        assert "The newest 2; earlier ones are in the log" in (await cora.send("GET", one))[1]
         await cora.send("POST", f"{one}/close", {"conclusion": said})
         await dan.send("POST", f"{one}/close", {"agreed": said})
         assert f"What came of it: {said}\n" in await report()
@@ -249,7 +249,7 @@ async def test_two_people_close_it_and_each_step_is_a_deed(bound: Listener) -> N
         closed, _ = await dan.send("POST", f"{one}/close", {"agreed": said["conclusion"]})
         assert closed.status == 303
         _, page = await dan.send("GET", one)
-        assert "as cora asked" in page
+        assert "at the request of cora" in page
         over, _ = await cora.send("POST", f"{one}/reports", {"clock": "gdpr-authority"})
         assert over.status == 409
     done = [each for each in await deeds(bound) if each[1].startswith("incident.")]
@@ -274,11 +274,11 @@ async def test_a_second_person_closes_it_with_the_conclusion_that_they_read_alon
         assert unescape(read) == first
         await cora.send("POST", f"{one}/keep-open")
         reopened, page = await dan.send("POST", f"{one}/close", {"agreed": first})
-        assert (reopened.status, "Somebody was faster" in page) == (409, True)
+        assert (reopened.status, "Somebody else was faster" in page) == (409, True)
         await cora.send("POST", f"{one}/close", {"conclusion": other})
         for form in ({"agreed": first}, {"conclusion": "Mine."}, {"conclusion": other}, {}):
             answer, page = await dan.send("POST", f"{one}/close", form)
-            assert (answer.status, "Somebody was faster" in page) == (409, True), form
+            assert (answer.status, "Somebody else was faster" in page) == (409, True), form
             assert f'name="agreed" value="{other}"' in page
         api = one.replace("/o/", "/api/organisations/") + "/close"
         for body in ({"agreed": first}, {"conclusion": first}, {"agreed": ""}):

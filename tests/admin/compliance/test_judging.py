@@ -57,7 +57,7 @@ WORSE: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("verified", {"verified_us": 0}, "open", "No full verification"),
     ("verified", {"verified_reason": "record 7"}, "open", "not whole"),
     ("limited", {"retention_days": 0}, "open", "for ever"),
-    ("limited", {"retention_late_us": 3 * DAY_US}, "open", "is 3 days past its time"),
+    ("limited", {"retention_late_us": 3 * DAY_US}, "open", "is 3 days overdue"),
     ("erasures", {"cases": (NOW_US - 1, NOW_US + DAY_US)}, "open", "1 case past"),
     ("erasures", {"cases": (NOW_US + 3 * DAY_US,)}, "look", "1 case open, due in 3 days"),
     ("erasures", {"cases": (NOW_US + DAY_US,)}, "look", "1 case open, due in 1 day."),
@@ -71,20 +71,20 @@ WORSE: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("reviews", {"signed_reviews": 0}, "look", "0 were signed"),
     ("four_eyes", {"unapproved": 1}, "open", "1 of 2 versions"),
     ("four_eyes", {"versions": 0}, "look", "configuration"),
-    ("four_eyes", {"prices": "alone"}, "open", "prices in force were put there without a second"),
+    ("four_eyes", {"prices": "alone"}, "open", "prices in force were set without a second"),
     ("four_eyes", {"prices": "alone", "versions": 0}, "open", "without a second person"),
-    ("four_eyes", {"prices": "configured"}, "met", "Prices are the configuration's"),
+    ("four_eyes", {"prices": "configured"}, "met", "Prices come from the configuration"),
     ("people", {"approvers": 1}, "look", "5 people with single sign-on; 1 may approve"),
     ("people", {"people": 0}, "open", "Nobody"),
     ("credentials", {"credentials": (NOW_US - 366 * DAY_US, NOW_US)}, "look", "366 days ago"),
     ("credentials", {"credentials": ()}, "unknown", "not known"),
     ("transfers", {"jurisdictions": ("eu", "us")}, "look", "eu, us"),
-    ("monitored", {"drifts": 1}, "look", "1 drift that"),
+    ("monitored", {"drifts": 1}, "look", "1 drift not accepted"),
     ("monitored", {"is_watched": False}, "open", "switched off"),
     ("sinks", {"sinks": 0}, "open", "No sink"),
     ("sinks", {"behind_us": DAY_US + 1}, "open", "more than a day"),
     ("clock", {"clock_source": ""}, "open", "audit.clock_source"),
-    ("clock", {"stated_us": NOW_US - 3 * HOUR_US}, "look", "no worker states it"),
+    ("clock", {"stated_us": NOW_US - 3 * HOUR_US}, "look", "no worker confirms it"),
 )
 
 
@@ -99,7 +99,7 @@ BARELY: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("limited", {"holds": 1}, "read for 90 days; 1 hold in force"),
     ("limited", {"retention_days": 1}, "read for 1 day."),
     ("erasures", {"done_cases": 1}, "1 was done"),
-    ("erasures", {"done_cases": 0}, "none was asked for yet"),
+    ("erasures", {"done_cases": 0}, "none was requested yet"),
     ("credentials", {"credentials": (NOW_US - 365 * DAY_US,)}, "365 days ago"),
     ("credentials", {"credentials": (NOW_US - DAY_US,)}, "the oldest set 1 day ago"),
     ("people", {"approvers": 2, "is_single_sign_on": False}, "passwords kept here; 2 may"),
@@ -137,16 +137,16 @@ def test_a_report_counts_for_its_own_rule_only() -> None:
         reports={"gdpr": (Due(NOW_US + 71 * HOUR_US),), "cert-in": (Due(0), Due(NOW_US - 1))},
     )
 
-    assert standing_of("reports", "gdpr", known).said == "1 report to be made, in 71 hours."
+    assert standing_of("reports", "gdpr", known).said == "1 report due in 71 hours."
     assert standing_of("reports", "cert-in", known).said == "2 reports due now or overdue."
     for dues, said in (
-        ((NOW_US + HOUR_US - 1, NOW_US + 5 * HOUR_US), "2 reports to be made, the first in 59 min"),
-        ((NOW_US, NOW_US + HOUR_US), "2 reports to be made, the first in 0 seconds."),
+        ((NOW_US + HOUR_US - 1, NOW_US + 5 * HOUR_US), "2 reports due, the first in 59 min"),
+        ((NOW_US, NOW_US + HOUR_US), "2 reports due, the first in 0 seconds."),
     ):
         barely = msgspec.structs.replace(GOOD, reports={"gdpr": tuple(map(Due, dues))})
         assert standing_of("reports", "gdpr", barely).said.startswith(said)
     in_days = msgspec.structs.replace(GOOD, reports={"gdpr": (Due(NOW_US + 9 * DAY_US, "days"),)})
-    assert standing_of("reports", "gdpr", in_days).said == "1 report to be made, in 9 days."
+    assert standing_of("reports", "gdpr", in_days).said == "1 report due in 9 days."
     assert standing_of("reports", "dpdp", known).state == "met"
 
 

@@ -72,7 +72,7 @@ async def test_rules_are_chosen_by_compliance_with_a_reason_and_on_record(
     async with person(acme, "cora") as cora, person(acme, "dan") as dan:
         assert (await checklist(cora))["parts"] == []
         _, home = await cora.send("GET", "/o/acme/compliance")
-        assert "No rule is chosen for acme" in home
+        assert "No rules are chosen for acme" in home
         form = {"regimes": "gdpr", "reason": " the  board ", "seen": "0"}
         answer, page = await cora.send("POST", AT, form)
         assert answer.status == 303, page
@@ -138,13 +138,13 @@ async def test_prices_count_for_change_control_by_who_put_them_in_force(acme: Li
     async with person(acme, "cora") as cora, acme.database() as database:
         await chosen(cora, "soc2", "iso27001", "rbi")
         assert await said() == {
-            ("look", "Prices are the configuration's: nobody changed them here.")
+            ("look", "Prices come from the configuration: they were not changed here.")
         }
         number = await PriceFiles(database, acme.clock).add("a.toml", "a", "petra")
         proposals = PriceProposals(database, acme.clock)
         made = await proposals.propose(number, "petra", "agreed", seen=0, more_microusd=0)
         assert await said() == {
-            ("look", "Prices are the configuration's: nobody changed them here.")
+            ("look", "Prices come from the configuration: they were not changed here.")
         }
         await proposals.approve(made.number, "anton", "yes")
         approved = "The prices in force were proposed by one and approved by another."
@@ -152,7 +152,7 @@ async def test_prices_count_for_change_control_by_who_put_them_in_force(acme: Li
         # As orders were written before there were proposals.
         async with database.writing() as connection:
             await put_in_force(connection, PriceOrder(2, 0, "petra", "back", 1))
-        alone = "The prices in force were put there without a second person."
+        alone = "The prices in force were set without a second person."
         assert await said() == {("open", alone)}
 
 
@@ -169,7 +169,7 @@ async def test_who_only_reads_the_evidence_chooses_nothing(
     async with person(acme, "root", role="platform_admin") as root:
         answer, page = await root.send("GET", AT)
         assert answer.status == 200
-        assert "Whoever is responsible for compliance chooses" in page
+        assert "People responsible for compliance can choose" in page
         await chosen(root, "gdpr", status=403)
     answer, _ = await browser.send("GET", AT)
     assert answer.status in (302, 303, 401)
@@ -181,7 +181,7 @@ async def test_the_page_is_read_and_rules_are_chosen_without_scripts(acme: Liste
         await seen.open(AT)
         await seen.page.get_by_label("GDPR").check()
         await seen.page.get_by_label("Why").fill("the board")
-        await seen.page.get_by_role("button", name="Let these rules hold").click()
+        await seen.page.get_by_role("button", name="Apply these rules").click()
         await seen.page.get_by_role("heading", name="GDPR").wait_for()
         assert seen.problems == []
     async with window(acme) as seen:
@@ -197,7 +197,7 @@ async def test_the_page_is_read_and_rules_are_chosen_without_scripts(acme: Liste
 async def test_no_page_of_compliance_leads_to_one_that_is_closed_to_its_reader(
     acme: Listener, role: Role, organisation: str
 ) -> None:
-    """Evidence of two duties, and the button for a pack, ended at "No role of yours opens this"."""
+    """Evidence of two duties, and the button for a pack, ended at "None of your roles"."""
     async with person(acme, "cora") as cora:
         await chosen(cora, "cert-in", "dpdp", "gdpr", "hipaa", "iso27001", "rbi", "soc2")
     await seeding.person(acme, "petra", role, organisation)

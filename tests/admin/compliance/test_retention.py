@@ -75,11 +75,11 @@ async def test_retention_lists_audit_folders_by_how_late_they_are(
         async with person(listener, "cora") as cora:
             _, page = await cora.send("GET", "/o/acme/compliance/retention")
             assert "no content is older" not in page, "a folder that is late says otherwise"
-            assert "content in another audit folder is 5 days past its time" in page
+            assert "content in another audit folder is 5 days overdue" in page
             assert page.index("a" * 16) < page.index("5 days late") < page.index("b" * 16)
             other = page[page.index("b" * 16) :]
             assert other.index("nothing due") < other.index("3 keys")
-            assert "Every worker and admin listener that has an audit folder does" in page
+            assert "Every worker and admin listener with an audit folder does" in page
             _, _, raw = await cora.fetch("/api/organisations/acme/compliance/retention")
             told = msgspec.json.decode(raw)
             assert told["run"] == "daily"
@@ -88,4 +88,4 @@ async def test_retention_lists_audit_folders_by_how_late_they_are(
             late = [each["overdue_s"] // 86_400 for each in two]
             assert (late, [each["gone"] for each in two]) == ([5, 0], [0, 3])
             _, page = await cora.send("GET", "/o/acme/compliance/obligations")
-            assert "Content is 5 days past its time and not destroyed." in page
+            assert "Content is 5 days overdue for destruction." in page

@@ -76,7 +76,7 @@ async def test_a_request_says_who_looked_at_it(listener: Listener) -> None:
         assert "Nobody: no reveal ever opened it" in page
         one = await ask(cora, wanted)
         _, page = await cora.send("GET", of_it)
-        assert ("cora, 0 readings" in page, "Nobody has answered yet" in page) == (True, True)
+        assert ("cora, 0 readings" in page, "Not decided yet" in page) == (True, True)
         await dan.send("POST", f"{one}/approve")
         await cora.send("POST", f"{one}/content")
         _, page = await cora.send("GET", of_it)
@@ -143,11 +143,11 @@ async def test_a_long_reading_says_that_it_is_cut(
         one = await ask(cora, "")
         await dan.send("POST", f"{one}/approve")
         _, page = await cora.send("POST", f"{one}/content")
-        assert (page.count(SAID), "No more than the" in page) == (3, False)
+        assert (page.count(SAID), "Only the" in page) == (3, False)
         for module in (office, reveals):
             monkeypatch.setattr(module, "REVEALED_MAX", 2)
         _, page = await cora.send("POST", f"{one}/content")
-        assert (page.count(SAID), "No more than the 2 oldest records" in page) == (2, True)
+        assert (page.count(SAID), "Only the 2 oldest records" in page) == (2, True)
 
 
 async def test_a_reveal_is_ended_or_declined_at_once_and_for_good(listener: Listener) -> None:
@@ -180,7 +180,7 @@ async def test_who_declines_a_reveal_says_why_and_who_asked_reads_it(listener: L
         silent, said = await dan.send("POST", "/o/acme/approvals/reveals", form)
         assert (silent.status, "Say why" in said) == (409, True)
         _, page = await cora.send("GET", by_page)
-        assert "Nobody has answered yet" in page
+        assert "Not decided yet" in page
 
         await dan.send("POST", f"{by_page}/end", {"comment": "why one"})
         await dan.send("POST", "/o/acme/approvals/reveals", form | {"reason": "why two"})
@@ -231,7 +231,7 @@ async def test_approving_in_the_inbox_asks_for_no_reason_to_decline(listener: Li
         await seen.page.click("button:has-text('Decline') >> nth=0")
         assert await seen.page.evaluate("document.activeElement.name") == "reason"
         await seen.page.click("button:has-text('Approve') >> nth=0")
-        await seen.page.wait_for_selector("text=Done, and on record.")
+        await seen.page.wait_for_selector("text=Done and recorded.")
         await seen.open(second if "Open:" in await _text(seen, first) else first)
         await seen.page.click("button:has-text('Decline')")
         assert await seen.page.evaluate("document.activeElement.name") == "comment"
@@ -265,7 +265,7 @@ async def test_reading_wants_a_fresh_proof_and_an_own_organisation(listener: Lis
         answer, page = await cora.send("POST", f"{one}/content")
 
     assert answer.status == 403
-    assert "Prove again who you are" in page
+    assert "Confirm who you are" in page
     assert SAID not in page
 
 

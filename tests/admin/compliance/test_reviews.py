@@ -123,7 +123,7 @@ async def test_overdue_is_said_with_the_periods_that_nobody_signed(
     _, page = await cora.send("GET", path)
     said = " ".join(page.split())
     assert "Overdue for" in said
-    assert "2 whole periods have gone by without a signature" in said
+    assert "2 full periods have passed without a signature" in said
     _, home = await cora.send("GET", "/o/acme/compliance")
     assert "1 review is overdue" in home
     _, overview = await cora.send("GET", "/")
@@ -197,7 +197,7 @@ async def test_a_stand_in_is_named_and_an_ended_review_is_due_no_more(
     path = await _made(cora, responsible="carl")
     assert await _sign(cora, path) == 303
     _, page = await cora.send("GET", path)
-    assert "standing in" in page
+    assert "as a stand-in" in page
     answer, _ = await cora.send("POST", f"{path}/end")
     assert answer.status == 303
     done = [(each.actor, each.action) for each in await deeds(listener)]
@@ -229,7 +229,7 @@ async def test_a_review_of_the_audit_log_counts_deeds_about_the_organisation(
         ({"name": ""}, "a name has 1 to 80"),
         ({"every_days": "0"}, "every 1 to 366 days"),
         ({"every_days": "weekly"}, "not a whole number"),
-        ({"responsible": "nobody"}, "nobody of that name may sign"),
+        ({"responsible": "nobody"}, "nobody with that name may sign"),
         ({"q": "kind:nothing"}, "kind"),
         ({"room": "kitchen"}, "there is no such list"),
     ],

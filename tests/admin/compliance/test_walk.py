@@ -76,11 +76,11 @@ async def _pack(seen: Window, folder: Path) -> Path:
     await seen.page.fill("[name=since]", "2020-01-01")
     await seen.page.fill("[name=until]", "2099-01-01")
     await seen.page.fill("[name=recipient]", "The authority")
-    await seen.page.click("text=See what it would hold")
+    await seen.page.click("text=Preview")
     assert "2 records, number 1 to 2" in await seen.page.inner_text("main")
-    await seen.page.click("button:has-text('Make the pack')")
+    await seen.page.click("button:has-text('Create the pack')")
     async with seen.page.expect_download() as waiting:
-        await seen.page.click("text=Fetch the pack")
+        await seen.page.click("text=Download the pack")
     download, file = await waiting.value, folder / "pack.zip"
     await asyncio.wait_for(download.save_as(file), 30)
     return file
