@@ -16,7 +16,7 @@ from gateway.oversight.searching import Filter, Term
 from gateway.store.traffic.lists import Row
 
 
-GROUPINGS: Final = {"who": "By who", "what": "By what", "sitting": "By sitting"}
+GROUPINGS: Final = {"who": "By person or key", "what": "By object", "sitting": "By session"}
 LANES: Final = "lanes"
 VIEWS: Final = {**GROUPINGS, LANES: "Side by side"}
 PAUSE_US: Final = 30 * 60 * 1_000_000

@@ -130,5 +130,5 @@ async def test_views_of_the_explorer_are_not_those_of_traffic(
     assert "deeds of a week" not in traffic
     await browser.send("POST", f"{LIST}/views/drop", form)
     _, page = await browser.send("GET", LIST)
-    assert "The view deeds of a week was dropped." in page
+    assert "The view deeds of a week was deleted." in page
     assert ">deeds of a week</a>" not in page

@@ -56,7 +56,7 @@ async def test_the_page_shows_what_was_signed_and_by_which_key(
     world: World, browser: Browser
 ) -> None:
     _, page = await browser.send("GET", PAGE)
-    assert "Nothing was signed yet" in page
+    assert "Nothing is signed yet" in page
     assert "log not signed yet" in page
     await world.sign()
     _, page = await browser.send("GET", PAGE)
@@ -308,8 +308,8 @@ async def test_the_check_says_what_it_does_not_look_at(world: World, browser: Br
     assert (await checked(browser))["reason"] == ""
     _, page = await browser.send("GET", PAGE)
     assert "Every record of acme read" in page
-    assert "Not looked at is what else the files of these records hold" in page
-    assert "<code>gatewright audit verify</code> reads that" in page
+    assert "It does not check the rest of the files of these records" in page
+    assert "<code>gatewright audit verify</code> checks them" in page
 
 
 async def test_the_rooms_stand_at_every_width_without_a_fault(world: World) -> None:
