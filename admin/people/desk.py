@@ -35,7 +35,7 @@ class PeopleDesk:
         if grant is not None:
             check_place_of(grant)
             if not may_grant(by, grant):
-                raise Forbidden("You cannot give what you may not do yourself.")
+                raise Forbidden("You cannot give permissions that you do not have.")
         async with self._deeds.doing(by.name, "person.added", "", after=after):
             await self._people.add(name, title=title)
             code = await self._invitations.make(name, by.name, by)

@@ -156,7 +156,11 @@ def _way_back(form: Form, name: str, given: Grant, action: str) -> Undo:
     """A role that was given is taken, and one that was taken is given."""
     is_given = action == "role.granted"
     role = given.role.replace("_", " ")
-    said = f"{name} was given {role}." if is_given else f"{name} lost {role}."
+    said = (
+        f"The role {role} was given to {name}."
+        if is_given
+        else f"The role {role} was removed from {name}."
+    )
     fields = {"person": name, "role": given.role, "organisation": given.organisation}
     fields |= {"to": form.text("to"), EXPECTS: PRESENT if is_given else ABSENT}
     return Undo(said, f"{AT}/{'revoke' if is_given else 'grant'}", fields)

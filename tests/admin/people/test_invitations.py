@@ -45,7 +45,7 @@ async def test_who_follows_the_link_chooses_a_password_and_is_signed_in(
 ) -> None:
     code = await _invited(admin, title="Newt", role="viewer", organisation="acme")
     _, page = await admin.send("GET", "/person/newt")
-    assert "Invited by sec, and not here yet" in page
+    assert "Invited by sec, and has not signed in yet" in page
     async with browsing(listener) as theirs:
         short, page = await theirs.send("POST", "/invitation", {"code": code, "password": "short"})
         assert (short.status, "12 to 1024 characters" in page) == (400, True)
@@ -84,7 +84,7 @@ async def test_a_link_ends_when_it_is_withdrawn_replaced_too_old_or_its_person_d
     listed = [(await admin.send("GET", "/people"))[1]]
     await admin.send("POST", "/person/newt/withdraw")
     listed.append((await admin.send("GET", "/people"))[1])
-    assert [page.count("has a link") for page in listed] == [1, 0]
+    assert [page.count("invited</span>") for page in listed] == [1, 0]
     assert [page.count("no way to sign in") for page in listed] == [0, 1]
     assert [page.count("may sign in</span>") for page in listed] == [1, 1], "sec alone"
     codes.append(second)
@@ -114,7 +114,7 @@ async def test_a_link_that_a_role_shut_is_called_none_and_said_how_they_are_let_
     async with listener.database() as database:
         await PeopleStore(database, listener.clock).grant("newt", grant)
     pages = [(await admin.send("GET", path))[1] for path in ("/person/newt", "/people")]
-    assert "no link that leads to one. You cannot make one" in pages[0]
+    assert "no open invitation. You cannot create one" in pages[0]
     assert "gatewright users password newt" in pages[0]
     assert ("Withdraw the link" in pages[0], "has a link" in pages[1]) == (False, False)
     assert "no way to sign in" in pages[1]
@@ -127,7 +127,7 @@ async def test_a_link_that_a_role_shut_is_called_none_and_said_how_they_are_let_
         )
         async with listener.database() as database:
             await PeopleStore(database, listener.clock).revoke("newt", grant)
-        assert "the link is good for" in (await admin.send("GET", "/person/newt"))[1]
+        assert "the link is valid for" in (await admin.send("GET", "/person/newt"))[1]
         assert (await theirs.send("POST", "/invitation", form))[0].status == 303
 
 
@@ -135,14 +135,14 @@ async def test_a_link_that_a_role_shut_is_called_none_and_said_how_they_are_let_
 async def test_who_is_enabled_again_needs_another_link(listener: Listener, admin: Browser) -> None:
     codes = [await _invited(admin, "newt"), await _invited(admin, "olm")]
     _, page = await admin.send("GET", "/person/newt/disable")
-    assert "The link that waits for them is withdrawn" in page
+    assert "Their open invitation is withdrawn" in page
     await admin.send("POST", "/person/newt/disable")
     async with listener.database() as database:
         await PeopleStore(database, listener.clock).disable("olm")
     for name in ("newt", "olm"):
         assert (await admin.send("POST", f"/person/{name}/enable"))[0].status == 303
         _, page = await admin.send("GET", f"/person/{name}")
-        assert "no link that leads to one" in page
+        assert "no open invitation" in page
     async with browsing(listener) as theirs:
         for code in codes:
             form = {"code": code, "password": CHOSEN}
@@ -192,7 +192,10 @@ async def test_a_link_of_the_admin_token_lets_in_who_may_do_less(listener: Liste
     [
         ({"name": "Not A Name"}, "lower-case letters"),
         ({"name": "sec"}, "there is such a person already"),
-        ({"name": "newt", "role": "compliance", "organisation": "*"}, "what you may not do"),
+        (
+            {"name": "newt", "role": "compliance", "organisation": "*"},
+            "permissions that you do not have",
+        ),
     ],
 )
 async def test_who_cannot_be_invited_is_said_in_place_and_is_not_made(

@@ -36,14 +36,14 @@ async def test_who_is_disabled_is_out_with_the_next_request_and_back_when_enable
         await theirs.sign_in_as("olga", seeding.PASSWORD)
         _, page = await admin.send("GET", "/person/olga/disable")
         assert "1 session ends at once" in page
-        assert "1 role stays on record, idle" in page
+        assert "1 role stays recorded without effect" in page
         answer, _ = await admin.send("POST", "/person/olga/disable")
         assert (answer.status, answer.headers["location"]) == (303, "/person/olga")
         assert not await theirs.is_signed_in()
         refused = await theirs.sign_in_as("olga", seeding.PASSWORD)
         assert refused.status != 303
         _, page = await admin.send("GET", "/person/olga")
-        assert "1 role is idle" in page
+        assert "1 role has no effect" in page
 
         await admin.send("POST", "/person/olga/enable")
         await theirs.sign_in_as("olga", seeding.PASSWORD)
@@ -78,7 +78,7 @@ async def test_all_sessions_of_somebody_end_in_one_act_and_they_may_come_back(
             assert [await each.is_signed_in() for each in (one, other)] == [False, False]
             _, page = await admin.send("GET", "/person/olga")
             assert "is not signed in now" in page
-            assert "A link to another password is good" in page
+            assert "A link to set a new password is valid" in page
             assert 'action="/person/olga/sign-out' not in page, "there is nothing to end"
             await one.sign_in_as("olga", seeding.PASSWORD)
             assert await one.is_signed_in()
