@@ -91,10 +91,10 @@ async def test_a_file_is_kept_said_proposed_approved_by_another_recorded_and_tak
     assert "a.toml, given by petra" in said
     assert "Not in force." in said
     assert re.search(
-        r"1 model will cost otherwise; the last 30 days would have cost \$.* more", said
+        r"1 model will have new prices; the last 30 days would have cost \$.* more", said
     )
     assert re.search(rf"{MODEL} \(serves claude\): output costs \$.* instead of \$.* \(\+200", said)
-    assert "Nothing changes until somebody else approves it: anton may" in said
+    assert "Nothing changes until another person approves it: anton may" in said
 
     assert await propose(ops, path, 0) == 303
     assert await price_in_force(listener) == ENTRY.output_microusd_per_mtok
@@ -140,12 +140,12 @@ async def test_a_proposal_waits_in_the_inbox_and_under_needs_you_and_is_decided_
     _, page = await second.send("GET", inbox)
     said = text_of(page)
     assert "the vendor's letter of May" in html.unescape(said)
-    assert re.search(r"1 model will cost otherwise .* the last 30 days cost \$.* more", said)
+    assert re.search(r"1 model will have new prices .* the last 30 days cost \$.* more", said)
     assert "1 to approve" in said
     assert "proposed by petra" in text_of((await second.send("GET", "/"))[1])
 
     _, own = await ops.send("GET", inbox)
-    assert "No role of yours approves prices" in text_of(own)
+    assert "None of your roles may approve prices" in text_of(own)
     assert "proposed by petra" not in text_of((await ops.send("GET", "/"))[1])
 
     form = {"id": "1", "action": "reject", "reason": ""}
@@ -175,7 +175,7 @@ async def test_who_may_both_propose_and_approve_does_not_approve_their_own(
     await browser.sign_in_as("petra", seeding.PASSWORD)
     path = await keep(browser, DEARER)
     _, page = await browser.send("GET", path)
-    assert "Nobody else may yet" in text_of(page)
+    assert "Nobody else can yet" in text_of(page)
     assert await propose(browser, path, 0) == 303
     form = {"id": "1", "action": "reject", "reason": "no"}
     assert await decide(browser, 1) == 403
@@ -195,7 +195,7 @@ async def test_who_may_both_propose_and_approve_does_not_approve_their_own(
 async def test_a_long_file_is_kept_whole_whatever_way_a_form_sends_it(ops: Browser) -> None:
     path = await keep(ops, "# as the contract has it\n" * 1_000 + DEARER)
     _, page = await ops.send("GET", path)
-    assert "1 model will cost otherwise" in text_of(page)
+    assert "1 model will have new prices" in text_of(page)
 
 
 async def test_an_approver_of_one_organisation_does_not_approve_prices_of_all(
@@ -271,7 +271,7 @@ async def test_a_reason_has_a_limit_which_is_said(ops: Browser) -> None:
     form = {"reason": "x" * 3_000, "seen": "0"}
     answer, page = await ops.send("POST", f"{path}/propose", form)
     assert answer.status == 400
-    assert "say it in 1,000 characters at most: these are 3,000" in page
+    assert "use at most 1,000 characters: these are 3,000" in page
     assert "x" * 3_000 in page, "what was typed stays"
 
 

@@ -166,15 +166,15 @@ async def test_what_a_lost_worker_left_is_listed_as_the_command_line_says_it(
 async def test_one_asks_another_agrees_and_each_request_has_an_outcome_on_record(
     listener: Listener, lost: LostWorker, petra: Browser, anton: Browser
 ) -> None:
-    assert "Nothing happens until somebody else agrees: anton may" in await said(petra)
+    assert "Nothing happens until another person approves it: anton may" in await said(petra)
     assert (await ask(petra))[0] == 303
     assert await lost.outcomes() == []
     page = await said(petra)
     assert "petra asked on" in page
-    assert "You asked for this: somebody else decides." in page
+    assert "You requested this, so another person must decide." in page
     assert (await decide(petra))[0] == 403
     async with person(listener, "vera", "viewer") as vera:
-        assert "No role of yours agrees to this" in await said(vera)
+        assert "None of your roles may approve this" in await said(vera)
         assert (await decide(vera))[0] == 403
         assert (await decide(vera, "withdraw"))[0] == 403
     page = await said(anton)
@@ -218,18 +218,18 @@ async def test_on_sqlite_the_name_is_retired_and_what_only_the_disk_knew_is_said
 async def test_it_waits_in_the_inbox_under_needs_you_and_in_the_bar_and_is_decided_there(
     listener: Listener, lost: LostWorker, petra: Browser, anton: Browser
 ) -> None:
-    assert "Nothing waits" in await said(anton, INBOX)
+    assert "Nothing to approve" in await said(anton, INBOX)
     await ask(petra)
     page = await said(anton, INBOX)
-    assert "Retire the worker w2 for good asked for by petra" in page
+    assert "Retire the worker w2 for good requested by petra" in page
     assert WHY in page
     assert "no worker starts under it again" in page
     assert "1 to approve" in page
-    assert "petra asks to retire the worker w2 and to end" in await said(anton, "/")
+    assert "petra requests to retire the worker w2 and close" in await said(anton, "/")
     own = await said(petra, INBOX)
-    assert "You asked for this: somebody else decides." in own
+    assert "You requested this, so another person must decide." in own
     assert "1 to approve" not in own
-    assert "petra asks to retire" not in await said(petra, "/")
+    assert "petra requests to retire" not in await said(petra, "/")
 
     form = {"id": await waiting(anton), "action": "reject", "reason": ""}
     assert (await anton.send("POST", f"{INBOX}/workers", form))[0].status == 400
@@ -255,10 +255,10 @@ async def test_who_may_both_ask_and_agree_does_not_agree_to_their_own(
     listener: Listener, lost: LostWorker
 ) -> None:
     async with person(listener, "cora", "compliance") as cora:
-        assert "Nobody else may yet" in await said(cora)
+        assert "Nobody else can yet" in await said(cora)
         await ask(cora)
         page = await said(cora)
-        assert "You asked for this: somebody else decides." in page
+        assert "You requested this, so another person must decide." in page
         assert "gatewright users grant NAME approver" in page
         assert (await decide(cora))[0] == 403
         assert (await decide(cora, "decline"))[0] == 403

@@ -126,7 +126,7 @@ async def asks(seen: Window) -> None:
     await seen.page.click("main a:text-is('w0')")
     await seen.page.fill("#field-reason", WHY)
     await seen.page.click("text=Ask to retire it for good")
-    await seen.page.wait_for_selector("text=You asked for this: somebody else decides.")
+    await seen.page.wait_for_selector("text=You requested this, so another person must decide.")
     assert await seen.page.locator("text=Agree: retire it for good").count() == 0
     assert await seen.page.locator("text=Withdraw it").count() == 1
 
@@ -134,7 +134,7 @@ async def asks(seen: Window) -> None:
 async def agrees(seen: Window) -> None:
     """Anton, from the first page on."""
     await seen.sign_in("anton", seeding.PASSWORD)
-    await seen.page.click("text=petra asks to retire the worker w0")
+    await seen.page.click("text=petra requests to retire the worker w0")
     await seen.page.fill("#field-reason", "the data centre confirmed it")
     await seen.page.click("text=Agree: retire it for good")
     await seen.page.wait_for_selector("text=Retired by anton")
