@@ -43,15 +43,17 @@ READING: Final = frozenset({"GET", "HEAD"})
 SERVER_ERROR: Final = 500
 UNAVAILABLE: Final = 503
 SEE_OTHER: Final = 303
-ENDED: Final = "Your session has ended. Sign in, and what you were sending is still here."
-ENDED_IN_PART: Final = "Your session has ended. Sign in; not all that you were sending is here."
-LEFT: Final = "Your session has ended. What you typed here stays while you sign in elsewhere."
+ENDED: Final = "Your session has ended. Sign in: what you were sending is kept."
+ENDED_IN_PART: Final = (
+    "Your session has ended. Sign in: only part of what you were sending is kept."
+)
+LEFT: Final = "Your session has ended. What you typed stays here while you sign in in another tab."
 PROBLEMS: Final = {
     400: "This form is not complete.",
-    403: "This was sent from another site, or no role of yours permits it. Nothing was done.",
+    403: "This was sent from another site, or none of your roles permits it. Nothing was done.",
     404: "There is no such page.",
-    405: "This page does not take that.",
-    409: "Somebody changed it meanwhile. Nothing was done.",
+    405: "This page does not accept that.",
+    409: "Somebody else changed it meanwhile. Nothing was done.",
     413: "That is too much.",
     503: "The database does not answer. Nothing can be shown until it does.",
 }
@@ -62,18 +64,15 @@ ELSEWHERE: Final = (
 )
 UNSURE: Final = "The database does not answer, so this may or may not have been done."
 GO_BACK: Final = (
-    "Go back: what you typed is still in the form. Look whether it was done before you send it "
+    "Go back: what you typed is still in the form. Check whether it was done before you send it "
     "again."
 )
 EARLIER: Final = (
     "This page is of an earlier session, so nothing was done. You are signed in as {name} now."
 )
-NO_ADDRESS: Final = (
-    "Something in this address cannot be read. Look at what follows its question mark."
-)
+NO_ADDRESS: Final = "Part of this address cannot be read. Check what follows the question mark."
 NO_ROLE: Final = (
-    "No role of yours opens this page. Whoever looks after people and roles can give you one that "
-    "does."
+    "None of your roles opens this page. Who manages people and roles can give you one that does."
 )
 DAMAGED: Final = (
     "The audit log cannot be read to its end. `gatewright audit fsck` says what is affected."
@@ -121,7 +120,7 @@ def _status_of(error: Exception) -> int:
 def _text_of(error: Exception, status: int, method: str) -> str:
     """The text that describes a problem."""
     if isinstance(error, StepUpRequired):
-        return "Prove again who you are, then do it again. Nothing was done."
+        return "Confirm who you are, then do it again. Nothing was done."
     if isinstance(error, EarlierPage):
         return EARLIER.format(name=error.name)
     if isinstance(error, GatewrightError) and status < SERVER_ERROR:

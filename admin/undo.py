@@ -35,7 +35,9 @@ EXPECTS: Final = "expects"
 """A field for reversals of things without a revision: what must still be the case."""
 PRESENT: Final = "present"
 ABSENT: Final = "absent"
-MEANWHILE: Final = "Somebody changed this meanwhile. Nothing was undone; here is how it is now."
+MEANWHILE: Final = (
+    "Somebody else changed this meanwhile, so nothing was undone. Below is the current state."
+)
 REFUSED: Final = 400
 _OFFERED: Final = "gatewright.undo"
 

@@ -21,7 +21,7 @@ TIMEOUT: Final = aiohttp.ClientTimeout(total=120, connect=5)
 ANSWER_LENGTH_MAX: Final = 64 * 1024
 UNREACHABLE: Final = "The data plane does not answer at its address: is it running?"
 ANSWERED: Final = 200
-BROKEN: Final = "The answer broke off."
+BROKEN: Final = "The answer was cut off."
 _DATA: Final = b"data: "
 _END: Final = b"[DONE]"
 

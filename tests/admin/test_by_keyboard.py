@@ -119,7 +119,7 @@ async def test_what_a_form_would_do_has_the_focus_once_it_is_answered(listener: 
                 f"/o/acme/compliance/packs/new?since={day}&until={day}",
                 "recipient",
                 "An auditor",
-                "Make the pack",
+                "Create the pack",
             ),
             ("/people", "person", "", ""),
         ):

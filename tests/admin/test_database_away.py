@@ -51,7 +51,7 @@ async def test_a_form_that_met_no_database_is_sent_again_by_one_press(
             line.cut()
             await page.click("main button[type=submit] >> nth=-1")
             await expect(page.locator("[role=alert]")).to_contain_text("may or may not")
-            look = page.locator("a:has-text('Look whether it was done')")
+            look = page.locator("a:has-text('Check whether it was done')")
             assert await look.get_attribute("href") == AT
             # Still away: what was typed is kept once more.
             async with page.expect_navigation():

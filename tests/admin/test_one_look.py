@@ -139,7 +139,7 @@ async def test_what_can_be_done_with_a_hold_is_in_sight(listener: Listener) -> N
         await seen.page.fill("[name=user]", "ann")
         await seen.page.fill("[name=reason]", "Landgericht Musterstadt, order 4711 of May, " * 3)
         await seen.page.click("text=Set the hold")
-        await seen.page.wait_for_selector("text=Ask for release")
+        await seen.page.wait_for_selector("text=Request release")
         hidden = await seen.page.evaluate(
             "[...document.querySelectorAll('.scroll:has(table.rows button)')]"
             ".map((each) => each.scrollWidth - each.clientWidth)"

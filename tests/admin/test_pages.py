@@ -63,7 +63,7 @@ async def test_a_page_that_no_role_opens_says_so_and_blames_no_other_site(
     answer, page = await browser.send("GET", "/system")
 
     assert answer.status == 403
-    assert "No role of yours opens this page." in page
+    assert "None of your roles opens this page." in page
     assert "another site" not in page
 
 
@@ -71,7 +71,7 @@ async def test_a_method_that_a_page_does_not_take_is_a_405(browser: Browser) -> 
     answer, page = await browser.send("DELETE", "/sign-in")
 
     assert answer.status == 405
-    assert "This page does not take that." in page
+    assert "This page does not accept that." in page
 
 
 async def test_a_database_that_does_not_answer_is_said_and_reported_as_not_ready(

@@ -99,8 +99,8 @@ async def test_the_checklist_of_obligations_fits_a_telephone(listener: Listener)
         wide = "[...document.querySelectorAll('.scroll')].map(e => e.scrollWidth - e.clientWidth)"
         assert {*await seen.page.evaluate(wide)} == {0}
         said = await seen.page.locator("#gdpr").aria_snapshot()
-        assert 'columnheader "How it stands"' in said
-        assert re.search(r"cell ['\"]How it stands: ", said)
+        assert 'columnheader "Current state"' in said
+        assert re.search(r"cell ['\"]Current state: ", said)
         assert await seen.faults() == []
         assert await seen.violations() == []
 

@@ -110,7 +110,7 @@ async def test_single_letters_do_nothing_where_somebody_turned_them_off(
         for keys, is_open in (("off", False), ("on", True)):
             await seen.open("/viewing")
             await seen.page.select_option("#field-keys", keys)
-            await seen.page.click("button:has-text('Keep')")
+            await seen.page.click("button:has-text('Save')")
             await seen.page.wait_for_url(f"{listener.url}/")
             await seen.page.keyboard.press("?")
             assert await seen.page.is_visible("#keys") == is_open
@@ -199,7 +199,7 @@ async def test_a_form_outlives_the_end_of_its_session(listener: Listener, browse
     await browser.send("POST", "/sign-out", {})
     answer, page = await browser.send("POST", "/viewing", form)
     assert answer.status == 401
-    assert "what you were sending is still here" in page
+    assert "what you were sending is kept" in page
 
     kept = dict(re.findall(r'name="(carried[^"]*)" value="([^"]*)"', page))
     assert kept["carried.zone"] == "Europe/Zurich"

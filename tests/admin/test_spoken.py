@@ -102,7 +102,7 @@ async def test_a_model_that_there_is_no_more_says_so_at_the_models(listener: Lis
     key = await seeding.issue(listener, "assistant")
     async with window(listener) as seen:
         await seen.sign_in("root", seeding.PASSWORD)
-        for path, sends in (("new", "Issue the key"), (f"{key}/change", "See what it does")):
+        for path, sends in (("new", "Issue the key"), (f"{key}/change", "Preview")):
             await seen.open(f"/o/acme/keys/{path}")
             if path == "new":
                 for name, value in (("name", "bot"), ("workspace", "lab"), ("project", "bot")):

@@ -36,7 +36,7 @@ async def test_whoever_has_several_organisations_is_asked_which(
         assert answer.headers["location"] == "/o/acme/traffic", "globex is not hers"
         answer, page = await vera.send("GET", "/compliance")
         assert answer.status == 403
-        assert "No role of yours opens this page." in page
+        assert "None of your roles opens this page." in page
 
 
 async def test_before_there_is_an_organisation_a_typed_path_leads_to_the_first_steps(
@@ -59,4 +59,4 @@ async def test_rubbish_in_an_address_is_not_called_a_form(browser: Browser) -> N
     for path in ("/?x=%00", "/words?q=a%00"):
         answer, page = await browser.send("GET", path)
         assert (answer.status, "form" in page) == (400, False), path
-        assert "Something in this address cannot be read." in page
+        assert "Part of this address cannot be read." in page

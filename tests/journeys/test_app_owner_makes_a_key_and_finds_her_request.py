@@ -115,14 +115,14 @@ async def test_a_newcomer_comes_from_the_link_to_the_page_of_a_streamed_request(
         await come_true(page, "document.getElementById('field-code').value !== ''")
         await page.fill("#field-name", "ada")
         await page.fill("#field-password", PASSWORD)
-        await page.click("button:has-text('Begin')")
+        await page.click("button:has-text('Start')")
         for name, value in (
             ("organisation", "acme"),
             ("workspace", "research"),
             ("project", "assistant"),
         ):
             await page.fill(f"#field-{name}", value)
-        await page.click("button:has-text('Make it')")
+        await page.click("button:has-text('Create it')")
         await page.click("button:has-text('Issue a key')")
         await knows(gateway, await page.inner_text("#the-key"))
         assert await seen.violations() == []

@@ -331,7 +331,7 @@ async def test_without_scripts_the_finder_is_a_page(
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert(1)" in page
     _, page = await browser.send("GET", f"/o/acme/find?find={'x' * 5000}")
-    assert "Nothing of that name here." in page
+    assert "Nothing found." in page
 
 
 async def test_what_is_found_and_its_kind_stand_on_one_line(

@@ -96,7 +96,7 @@ async def test_the_first_person_is_signed_in_and_on_record_and_the_code_is_nowhe
     assert PASSWORD not in str(records)
     again, page = await browser.send("POST", "/setup", form | {"name": "eve"})
     assert again.status == 400
-    assert "Somebody exists already" in page
+    assert "The first person already exists" in page
 
 
 @pytest.mark.parametrize("name", [*HOSTILE, "", "Not A Name"])
