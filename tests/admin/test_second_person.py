@@ -107,9 +107,9 @@ def test_a_reason_says_something_and_is_bounded() -> None:
     assert reason_in("x" * REASON_CHARS_MAX + "  ") == "x" * REASON_CHARS_MAX
     too_long = "x" * (REASON_CHARS_MAX + 1)
     for wrong, told in (
-        ("", "say why"),
-        (" \n", "say why"),
-        (too_long, "at most: these are 1,001"),
+        ("", "give a reason"),
+        (" \n", "give a reason"),
+        (too_long, "characters: these are 1,001"),
     ):
         with pytest.raises(RequestInvalid, match=told) as refused:
             reason_in(wrong)

@@ -105,7 +105,7 @@ async def test_a_key_is_bound_shown_with_what_proves_it_and_has_nothing_to_rotat
         ({"issuer": "elsewhere"}, "there is no such issuer", "issuer"),
         ({"issuer": ""}, "this needs an issuer", "subject"),
         ({"subject": ""}, "visible ASCII characters", "subject"),
-        ({"claims": "azp"}, "write NAME=VALUE", "claims"),
+        ({"claims": "azp"}, "use NAME=VALUE", "claims"),
         ({"claims": "aud=x"}, "name other claims than", "claims"),
     ],
 )

@@ -296,7 +296,7 @@ async def test_a_proposal_leaves_the_inbox_with_its_key(
     assert "Wider permissions for the key payroll" in (await second.send("GET", INBOX))[1]
     await owner.send("POST", f"{LIST}/{key}/revoke")
     _, page = await second.send("GET", INBOX)
-    assert "Nothing is waiting" in page
+    assert "Nothing to approve" in page
     assert "to approve" not in page
     _, page = await owner.send("GET", f"{LIST}/{key}")
     assert "is ended" in text_of(page)
