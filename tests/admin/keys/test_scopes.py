@@ -297,7 +297,7 @@ async def test_a_proposal_leaves_the_inbox_with_its_key(
     await owner.send("POST", f"{LIST}/{key}/revoke")
     _, page = await second.send("GET", INBOX)
     assert "Nothing to approve" in page
-    assert "to approve" not in page
+    assert "1 to approve" not in page
     _, page = await owner.send("GET", f"{LIST}/{key}")
     assert "is ended" in text_of(page)
     assert "Change</a>" not in page
