@@ -113,7 +113,7 @@ async def test_a_page_on_paper_is_dark_on_white_and_says_when_and_by_whom_it_was
         await seen.open("/viewing")
         await seen.page.select_option("#field-theme", "dark")
         await seen.page.select_option("#field-zone", "Asia/Kolkata")
-        await seen.page.click("text=Keep")
+        await seen.page.click("text=Save")
         for path in ("/o/acme/audit", "/o/acme/traffic"):
             await seen.open(path)
             assert "Times are in Asia/Kolkata." in await seen.page.inner_text(".page-foot")
@@ -135,7 +135,7 @@ async def test_a_page_on_paper_is_dark_on_white_and_says_when_and_by_whom_it_was
 
 
 async def test_a_state_is_no_torn_word_on_paper(listener: Listener) -> None:
-    """Nine columns leave it less than "waits" is long; the list of reveals is a report, too."""
+    """Nine columns leave it less than "waiting" is long; the list of reveals is a report, too."""
     await seeding.issue(listener, "an assistant")
     async with person(listener, "cora") as cora, window(listener, width=A4_PX) as seen:
         form = {"reason": "a complaint of a customer", "ticket": "T-9", "minutes": "30"}
@@ -144,7 +144,7 @@ async def test_a_state_is_no_torn_word_on_paper(listener: Listener) -> None:
         await seen.sign_in("cora", PASSWORD)
         await seen.open("/o/acme/compliance/reveals")
         await seen.page.emulate_media(media="print")
-        assert await seen.page.locator(".chip:has-text('waits')").is_visible()
+        assert await seen.page.locator(".chip:has-text('waiting')").is_visible()
         assert await seen.page.evaluate(TORN) == []
         assert await seen.page.evaluate(WIDE) <= A4_PX
 

@@ -156,7 +156,7 @@ async def test_a_draft_is_weighed_agreed_on_by_another_and_rolled_out(listener: 
 
     said = plain(page)
     assert "Version 1 is live: strict , written by wanda, approved by anton" in said
-    assert "confidential-stays-home Requests for which confidential-stays-home held" in said
+    assert "confidential-stays-home Requests for which confidential-stays-home matched" in said
     assert "1 of its rules can never match" in said
     actions = [each.action for each in await deeds(listener) if each.action.startswith("policy.")]
     assert actions == [
