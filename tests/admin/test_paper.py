@@ -113,7 +113,7 @@ async def test_a_page_on_paper_is_dark_on_white_and_says_when_and_by_whom_it_was
         await seen.open("/viewing")
         await seen.page.select_option("#field-theme", "dark")
         await seen.page.select_option("#field-zone", "Asia/Kolkata")
-        await seen.page.click("text=Save")
+        await seen.page.click("button:has-text('Save')")
         for path in ("/o/acme/audit", "/o/acme/traffic"):
             await seen.open(path)
             assert "Times are in Asia/Kolkata." in await seen.page.inner_text(".page-foot")
