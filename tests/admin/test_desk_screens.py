@@ -91,7 +91,7 @@ async def test_the_list_of_reveals_shows_all_its_columns(listener: Listener) -> 
         await seen.page.fill("[name=request_id]", "req_01a21d3528890450bcf2a4088b98")
         await seen.page.fill("[name=reason]", "A customer says their card was sent abroad")
         await seen.page.fill("[name=ticket]", "SECURITY-1017")
-        await seen.page.click("main button:has-text('Ask')")
+        await seen.page.click("main button:has-text('Send the request')")
         await seen.page.wait_for_url("**/reveals/*")
         await seen.open("/o/acme/compliance/reveals")
         assert await seen.page.inner_text("th >> nth=-1") == "Readings"

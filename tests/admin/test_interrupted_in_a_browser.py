@@ -54,7 +54,7 @@ async def test_what_was_typed_is_sent_after_a_password_and_one_press(
         await seen.sign_in("cora", PASSWORD)
         await filled(seen, wanted)
         listener.clock.advance(ended_s)
-        await seen.page.click("button:has-text('Ask')")
+        await seen.page.click("button:has-text('Send the request')")
         await seen.page.wait_for_selector("#password")
         for password in ("not the one it is", PASSWORD):
             if await seen.page.is_visible("#name"):
@@ -111,7 +111,7 @@ async def test_what_was_typed_stays_while_the_provider_proves_who_it_is(
             await people.grant(somebody.name, Grant("compliance", "acme"))
         await filled(seen, wanted)
         vouched.clock.advance(ended_s)
-        await seen.page.click("button:has-text('Ask')")
+        await seen.page.click("button:has-text('Send the request')")
         await seen.page.wait_for_selector("a[target=_blank]")
         assert await seen.faults() == []
         assert await seen.violations() == []

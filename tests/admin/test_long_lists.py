@@ -245,7 +245,7 @@ async def test_a_level_with_many_versions_shows_the_newest_and_compares_any_two(
         assert "The newest 10 of 130 that are not live yet" in text
         text = await page(wanda, "/o/acme/policies/organisation/history?a=2&b=129&from=100")
         assert "From version 2 to version 129" in text
-        assert "Nothing of this kind waits" in await page(wanda, f"{INBOX}?kind=keys")
+        assert "Nothing of this kind is waiting" in await page(wanda, f"{INBOX}?kind=keys")
         simulator = "/o/acme/policies/simulator?level=organisation"
         text = await page(wanda, simulator)
         assert ('value="81"' in text, 'value="80"' in text) == (True, False)

@@ -80,7 +80,7 @@ async def test_a_wrong_token_gives_no_session_and_says_so(browser: Browser) -> N
     answer, page = await browser.send("POST", "/sign-in", {"token": "wrong"})
 
     assert answer.status == 401
-    assert "That is not right" in page
+    assert "That is not correct" in page
     assert "set-cookie" not in answer.headers
     assert not await browser.is_signed_in()
 

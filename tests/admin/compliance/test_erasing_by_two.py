@@ -65,7 +65,7 @@ async def test_an_erasure_waits_with_its_numbers_for_somebody_else(listener: Lis
         assert "cora requests to erase" not in (await cora.send("GET", "/"))[1]
         assert "waiting for a second person" in (await cora.send("GET", AT))[1]
         _, page = await cora.send("GET", one)
-        assert "where anton may agree" in page
+        assert "where anton may approve it" in page
         assert "Request permanent erasure" not in page
 
 
@@ -140,7 +140,7 @@ async def test_a_hold_that_is_set_while_it_waits_is_shown_and_forbids_it(
         await asked(cora, one)
         await cora.send("POST", HOLDS, {"user": "ann", "reason": "a lawsuit"})
         _, page = await dan.send("GET", INBOX)
-        assert "forbids it: nothing is destroyed while it is in force" in page
+        assert "prevents it: nothing is destroyed while it is in force" in page
         status, page = await decided(dan, one)
         assert (status, "a lawsuit" in page) == (409, True)
         assert f"{SAID}ann" in await content_of(listener, ann)

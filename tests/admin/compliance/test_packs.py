@@ -193,7 +193,7 @@ async def test_a_period_without_records_says_so_and_a_wrong_one_stays_in_its_for
         # Cut to what fits, it would stand in the pack as nobody wrote it.
         answer, page = await cora.send("GET", f"{AT}/new?since=2026-01-02&recipient={'x' * 201}")
         assert answer.status == 400
-        assert "in 200 characters at most" in page
+        assert "Use at most 200 characters" in page
         assert "x" * 201 in page
 
 

@@ -38,7 +38,7 @@ async def test_content_is_shown_once_a_second_person_agreed_and_while_it_is_open
     async with person(listener, "cora") as cora, person(listener, "dan", "approver") as dan:
         one = await ask(cora, wanted)
         _, page = await cora.send("GET", one)
-        assert "where dan may agree" in page
+        assert "where dan may approve it" in page
         early, page = await cora.send("POST", f"{one}/content")
         assert (early.status, SAID in page) == (409, False)
         own, page = await cora.send("POST", f"{one}/approve")
@@ -73,14 +73,14 @@ async def test_a_request_says_who_looked_at_it(listener: Listener) -> None:
     of_it, of_other = f"/o/acme/traffic/{wanted}", f"/o/acme/traffic/{other}"
     async with person(listener, "cora") as cora, person(listener, "dan", "approver") as dan:
         _, page = await cora.send("GET", of_it)
-        assert "Nobody: no reveal ever opened it" in page
+        assert "Nobody: it was never revealed" in page
         one = await ask(cora, wanted)
         _, page = await cora.send("GET", of_it)
         assert ("cora, 0 readings" in page, "Not decided yet" in page) == (True, True)
         await dan.send("POST", f"{one}/approve")
         await cora.send("POST", f"{one}/content")
         _, page = await cora.send("GET", of_it)
-        assert ("cora, 1 reading." in page, "Agreed by dan" in page, one in page) == (True,) * 3
+        assert ("cora, 1 reading." in page, "Approved by dan" in page, one in page) == (True,) * 3
         _, page = await cora.send("GET", of_other)
         assert one not in page
         every = await ask(cora, "")
@@ -89,10 +89,10 @@ async def test_a_request_says_who_looked_at_it(listener: Listener) -> None:
         assert every not in page
         await cora.send("POST", f"{every}/content")
         _, page = await cora.send("GET", of_other)
-        assert ("of some of all content" in page, every in page) == (True, True)
+        assert ("permitted for all content" in page, every in page) == (True, True)
         async with person(listener, "vic", "viewer") as vic:
             _, page = await vic.send("GET", of_it)
-            assert ("Who looked at it" in page, one in page) == (False, False)
+            assert ("Who read it" in page, one in page) == (False, False)
 
 
 async def test_a_page_that_waits_offers_the_content_and_leaves_it_when_its_time_is_over(

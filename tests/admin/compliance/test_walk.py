@@ -52,7 +52,7 @@ async def test_she_reveals_with_four_eyes_and_exports_a_pack_that_a_stranger_acc
         await cora.open(f"{AT}/reveals/new?request={wanted}")
         await cora.page.fill("[name=reason]", "A complaint about an answer")
         await cora.page.fill("[name=ticket]", "T-12")
-        await cora.page.click("button:has-text('Ask')")
+        await cora.page.click("button:has-text('Send the request')")
         await cora.page.wait_for_url(re.compile(r"/reveals/[0-9a-f]+$"))
         one = cora.page.url.removeprefix(listener.url)
         await dan.open(one)

@@ -149,7 +149,7 @@ async def costs_the_same(browser: Browser, log: list[dict[str, Any]]) -> None:
     assert ended["refused"]
     assert failed
     told = f"none: {ended['refused']} refused, {failed} failed"
-    assert (f"{told}, {others} ended otherwise" if others else told) in page
+    assert (f"{told}, {others} other" if others else told) in page
 
 
 async def test_overview_cost_traffic_and_the_exported_log_say_the_same(

@@ -165,6 +165,6 @@ async def test_a_versions_page_compares_equal_hours_of_its_own_level(listener: L
     assert "Sovereign, of what was sent 0% 100% more , by 100 points" in said
     assert "Cost of an answer $0.000300 $0.000100 less , 0.33 times" in said
     assert "Refused 0% 0% within chance" in said
-    assert "too few to say" not in said
+    assert "too few to tell" not in said
     assert "Refused 0%" not in whole, "the other project's refusals count for the organisation"
     assert "0% → 100%" in history

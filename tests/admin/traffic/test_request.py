@@ -511,7 +511,7 @@ async def test_what_a_limit_refused_leads_to_the_limits_and_does_not_deny_that_p
     await listener.record(*seeding.requests(listener, key, 1, usage=None, **quota))
     await browser.sign_in()
     _, page = await browser.send("GET", f"{LIST}/req_{key}_0")
-    assert "policy was asked" not in page
+    assert "no policy decision" not in page
     at = f"/o/acme/costs/limits?open=key:{key}#key:{key}"
     assert f'Not enough left: see <a href="{at}">' in page
     answer, limits = await browser.send("GET", at)
