@@ -10,29 +10,29 @@ from typing import Any, Final
 
 
 _HOLDERS: Final = frozenset({"data", "file_data", "file", "image", "video", "audio", "path", "uri"})
-"""Fields whose bytes may as well be an address."""
+"""Fields that may hold an address instead of bytes."""
 _SOUNDS: Final = frozenset({"input_audio", "image_embeds", "audio_embeds", "uuid"})
 _SCHEME: Final = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*:|\s*//")
 _INLINE: Final = "data:"
 _OWN_TOOLS: Final = ("function", "custom")
-"""What a tool that the caller runs is described by: schemas, which may name anything."""
+"""Keys that describe a tool that the caller runs: schemas, which may contain any name."""
 _TOLD: Final = frozenset({"image_url", "video_url", "audio_url", "file_url", "server_url", "file"})
 _TOOL_FIELDS: Final = 2
 
 
 def is_inline(address: str) -> bool:
-    """Whether it brings its content along."""
+    """Whether the address contains the content itself."""
     return address[: len(_INLINE)].lower() == _INLINE
 
 
 def carries(name: str) -> bool:
-    """Whether a field of a part may bring, or name, what is no text, in whatever letters."""
+    """Whether a field of a part may hold or name something other than text, in any letter case."""
     word = name.casefold()
     return word.endswith("url") or word in _HOLDERS or word in _SOUNDS
 
 
 def in_part(part: object, place: str) -> Iterator[tuple[str, str]]:
-    """Where a part of a message is to be fetched from, each with its place."""
+    """Addresses from which a part of a message is to be fetched, each with its place."""
     for name, value in part.items() if isinstance(part, dict) else ():
         where = f"{place}.{name}" if name in _TOLD else place
         for address in _addresses(value, name):
@@ -40,7 +40,7 @@ def in_part(part: object, place: str) -> Iterator[tuple[str, str]]:
 
 
 def in_tools(tree: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Servers that a tool beside the caller's own would be run at."""
+    """Servers at which a tool that the caller does not run would be run."""
     for index, tool in enumerate(tree.get("tools") or ()):
         if len(tool) > _TOOL_FIELDS or tool.get("type") not in _OWN_TOOLS:
             yield from in_part(
@@ -50,7 +50,7 @@ def in_tools(tree: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _addresses(value: object, name: str) -> Iterator[str]:
-    """Addresses in a field and in all below it, whatever letters its name is written in."""
+    """Addresses in a field and everything below it, whatever letter case its name is written in."""
     if isinstance(value, str):
         word = name.casefold()
         is_one = word.endswith("url") or (word in _HOLDERS and _SCHEME.match(value) is not None)

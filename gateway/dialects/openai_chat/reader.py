@@ -74,7 +74,7 @@ _REFUSED: Mapping[str, tuple[str, int]] = {
     "audio": ("Spoken answers have no equivalent there", 24),
     "moderation": ("Moderation has no equivalent there", 24),
 }
-"""Why they are refused, and the rule that says so."""
+"""The reason for each refusal, and the number of the rule for it."""
 
 _SYSTEM_ROLES = frozenset({"system", "developer"})
 OWN_NAMES: OwnNames = {
@@ -92,7 +92,7 @@ OWN_NAMES: OwnNames = {
     "tools.schema": ("tools.function.parameters",),
     "tools.strict": ("tools.function.strict",),
 }
-"""What the hub calls otherwise."""
+"""Fields that the hub calls by other names."""
 
 
 def read_conversation(request: ChatRequest) -> Conversation:
@@ -112,7 +112,7 @@ def read_conversation(request: ChatRequest) -> Conversation:
     system, turns = _turns(wire.messages, texts, losses)
     tools, tool_choice = chosen(wire, tools_of(wire, texts), texts)
     if wire.store:
-        # Unless it is asked for nothing is kept anywhere.
+        # Nothing is kept anywhere unless the caller asks for it.
         losses.add("store")
     if wire.safety_identifier and wire.user not in {None, wire.safety_identifier}:
         losses.add("user")
@@ -139,7 +139,7 @@ def read_conversation(request: ChatRequest) -> Conversation:
 def _hosted(tree: Mapping[str, object]) -> tuple[Hosted, ...]:
     name = "web_search_options"
     reason = "A server tool has no equivalent there"
-    # Whoever asks for nothing in particular says so with an empty object.
+    # An empty object asks for nothing in particular.
     return () if tree.get(name) is None else (Hosted(name, name, reason, 19),)
 
 
@@ -190,7 +190,7 @@ def _response_format(wire: ChatBody) -> ResponseFormat | None:
 def _turns(
     messages: list[ChatMessage], texts: Names, losses: Losses
 ) -> tuple[tuple[TextPart, ...], tuple[Turn, ...]]:
-    """System texts that come first, then the turns; each tool result is a user's turn."""
+    """System texts at the beginning, then the turns; each tool result is a user's turn."""
     system: list[TextPart] = []
     turns: list[Turn] = []
     legacy: ToolCallPart | None = None
@@ -222,27 +222,27 @@ def _turns(
 
 
 def _called(messages: list[ChatMessage]) -> set[tuple[str | None, str]]:
-    """The id of each call in the history, with the name of what it calls."""
+    """The id of each call in the history, with the name of the tool it calls."""
     calls = (call for message in messages for call in message.tool_calls or ())
     return {(call.id, what.name) for call in calls if (what := call.function or call.custom)}
 
 
 def _names_its_call(message: ChatMessage, called: set[tuple[str | None, str]]) -> bool:
-    """Whether a name is that of what was called, which its call says already."""
+    """Whether a message's name only repeats the tool's name, which the call already says."""
     if message.role == "tool":
         return (message.tool_call_id, message.name) in called
     return message.role == "function"
 
 
 def _legacy_call(call: FunctionCall, index: int) -> ToolCallPart:
-    """The older `function_call`, which has no id: its place in the history gives one."""
+    """The older `function_call` has no id: its place in the history gives one."""
     return ToolCallPart(tool_id("function_call", index), call.name, call.arguments)
 
 
 def _legacy_result(
     message: ChatMessage, call: ToolCallPart | None, place: str, losses: Losses
 ) -> Turn:
-    """The answer to an older `function_call`, or plain text where nothing was called."""
+    """The answer to an older `function_call`, or plain text if nothing was called."""
     texts = _texts(message, place, losses)
     if call is not None:
         return Turn("user", (ToolResultPart(call.tool_id, texts),))
@@ -281,7 +281,7 @@ def _assistant_parts(
         parts.append(ThinkingPart(message.reasoning_content))
     is_call = bool(message.tool_calls or message.function_call)
     if message.content or not is_call:
-        # Whoever only calls says an empty text in the first chunk of a stream, and means none.
+        # Some write an empty text in a stream's first chunk before a call; it means no text.
         parts += _said(message.content, place, losses)
     if message.refusal:
         parts.append(RefusalPart(message.refusal))
@@ -290,9 +290,9 @@ def _assistant_parts(
 
 
 def _said(content: str | list[ContentPart] | None, place: str, losses: Losses) -> tuple[Part, ...]:
-    """What an assistant said; what it thought among that nobody sealed, and no other model reads.
+    """What an assistant said; thoughts in it are unsealed, and no other model reads them.
 
-    Mistral's models think in parts of their own.
+    Mistral's models put their thoughts into parts of the content.
     """
     if not isinstance(content, list):
         return _content(content, place, losses)

@@ -34,12 +34,12 @@ STOP_REASONS = {
     "eos": "end",
 }
 REPEATABLE = STOP_REASONS.keys() - {"content_filter"}
-"""Others have words of their own for what was withheld (`SAFETY`, `sensitive`) or broke off
+"""Others have words of their own for withheld answers (`SAFETY`, `sensitive`) or broken ones
 (`time_limit`, `network_error`)."""
 GIVEN_UP = frozenset({"abort", "error", "insufficient_system_resource"})
-"""Reasons with which servers end what they gave up in its middle, and all of it in good order:
-vLLM and SGLang where a replica is drained or a scheduler lets a request go, DeepSeek where it has
-no room for it any more."""
+"""Reasons that servers give for answers they abandoned midway, although the stream ends in good
+order: vLLM and SGLang if a replica is drained or a scheduler drops a request, DeepSeek if it runs
+out of capacity."""
 FINISH_REASONS = {
     "end": "stop",
     "stop_sequence": "stop",
@@ -92,7 +92,7 @@ def decode_reply(raw: bytes) -> Completion:
 def _thoughts(
     thought: str, given: Sequence[ReplyToolCall], calls: Sequence[ToolCall]
 ) -> tuple[Delta, ...]:
-    """What was thought, and the seals of calls."""
+    """The thinking, and the seals of calls."""
     said = [Delta("thinking", thought)] if thought else []
     if any(call.extra_content for call in given) and len(given) == len(calls):
         seals = (
@@ -104,9 +104,9 @@ def _thoughts(
 
 
 def check_finished(choices: Iterable[Ended], counted: Usage | None) -> bool:
-    """Whether each answer stopped for a reason that makes it one to give again.
+    """Whether each answer stopped for a reason that allows it to be repeated from the cache.
 
-    Raises UpstreamFailed, with what it counted, where the upstream gave up an answer.
+    Raises UpstreamFailed, with the upstream's token counts, if it abandoned an answer.
     """
     is_repeatable = True
     for choice in choices:
@@ -121,7 +121,7 @@ def check_finished(choices: Iterable[Ended], counted: Usage | None) -> bool:
 
 
 def said_of(message: ReplyMessage) -> tuple[str, str]:
-    """The words of a message, and what was thought before them."""
+    """The words of a message, and the thinking before them."""
     thought = message.reasoning_content or message.reasoning or ""
     content = message.content
     if not isinstance(content, list):
@@ -138,7 +138,7 @@ def _thought_in(part: ReplyPart) -> str:
 
 
 def stopped_by(choice: Ended) -> str | None:
-    """The stop string that ended an answer, where an upstream tells it; OpenAI does not."""
+    """The stop string that ended an answer, if an upstream reports it; OpenAI does not."""
     told = choice.stop_reason or choice.matched_stop
     return told if isinstance(told, str) else None
 
@@ -165,7 +165,7 @@ def _tool_call(call: ReplyToolCall, identity: str, index: int, told: set[str]) -
 
 
 def usage_of(said: object, service_tier: str | None = None) -> Usage | None:
-    """None where the upstream counted nothing; its cached tokens are part of the input."""
+    """None if the upstream counted nothing; its cached tokens are part of the input."""
     wire, is_sound = read_figures(said, UsageWire)
     if wire.prompt_tokens is None and wire.completion_tokens is None:
         return None
@@ -185,7 +185,7 @@ def usage_of(said: object, service_tier: str | None = None) -> Usage | None:
 
 
 def served_tier(said: str | None) -> str:
-    """The tier that an upstream says it served with; nothing where it says one nobody knows."""
+    """The tier that an upstream says it served with; empty if the word is unknown."""
     return said if said in SERVED_TIERS else ""
 
 
@@ -214,7 +214,7 @@ def told_tier(usage: Usage) -> str:
 
 
 def with_usage(completion: Completion) -> bytes:
-    """The upstream's own bytes, with our estimate where it counted nothing."""
+    """The upstream's own bytes, with our estimate if it counted nothing."""
     if not completion.usage.estimated:
         return completion.raw
     counted = msgspec.json.encode(encode_usage(completion.usage))
@@ -222,7 +222,7 @@ def with_usage(completion: Completion) -> bytes:
 
 
 def thinking_block(delta: Delta) -> dict[str, object]:
-    """A thinking block in its vendor's words: only unchanged is it of any use to send back."""
+    """A thinking block in its vendor's words: it can be sent back only if it is unchanged."""
     if delta.redacted:
         return {"type": "redacted_thinking", "data": delta.redacted}
     return {"type": "thinking", "thinking": delta.text, "signature": delta.signature}
@@ -233,8 +233,8 @@ def encode_reply(
 ) -> bytes:
     """An answer of another dialect as a chat completion, made at `created` seconds since 1970.
 
-    `told` gives back what the caller calls its tools, where they had to be renamed; `tokens` are
-    those of its words, with their probabilities.
+    `told` gives back the caller's names of tools that had to be renamed; `tokens` are the answer's
+    tokens, with their probabilities.
     """
     message: dict[str, object] = {"role": "assistant", "content": completion.text or None}
     message["refusal"] = completion.refusal or None
@@ -285,14 +285,14 @@ def _call(call: ToolCall, told: Told) -> dict[str, object]:
 
 
 def finish_reason(stop_reason: str, told: Told, *, is_called: bool) -> str:
-    """A call that is a text is none in other dialects, where the model then just came to an end."""
+    """Other dialects know no calls with plain text: to them the model just came to an end."""
     stop_reason = "tool_use" if is_called and stop_reason == "end" else stop_reason
     reason = FINISH_REASONS.get(stop_reason, "stop")
     return "function_call" if told.is_older and reason == "tool_calls" else reason
 
 
 def encode_usage(usage: Usage) -> dict[str, object]:
-    """Usage in this dialect's words, where the prompt's count includes cached parts."""
+    """Usage in this dialect's words, in which the prompt's count includes cached parts."""
     return {
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,

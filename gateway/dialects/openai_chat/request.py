@@ -32,12 +32,12 @@ from gateway.types import ChatRequest, Target
 
 INCLUDE_USAGE = b'{"include_usage":true}'
 NEWER, OLDER = "max_completion_tokens", "max_tokens"
-"""Names of the limit; reasoning models at OpenAI refuse the older one."""
+"""Names of the limit; OpenAI's reasoning models refuse the older one."""
 _WORDS: Final = frozenset({"text", "refusal"})
 _OF_WORDS: Final = frozenset({*_WORDS, "type", "cache_control", "prompt_cache_breakpoint"})
-"""What a part of words says of itself; everything else is looked at."""
+"""Fields of a text part that are known; everything else is looked at."""
 _REQUIRED_OF_PART = {"text": "text", "refusal": "refusal", "image_url": "image_url", "file": "file"}
-"""What a part of each kind holds; without it, it would be told of as something that is not text."""
+"""The field that each kind of part must have; else the error would call it no text."""
 
 
 def decode_request(raw: bytes, request_id: str) -> ChatRequest:
@@ -129,7 +129,7 @@ def _attachments(
 
 
 def _check_words(part: Mapping[str, Any], place: str) -> None:
-    """Readers that go by a part's fields, and not by its type, would fetch or read the rest."""
+    """Readers that go by a part's fields, not by its type, would fetch or read the other fields."""
     for name, value in part.items():
         if value is not None and carries(name):
             reason = "A part of text brings nothing else; send this as a part of its own"
@@ -188,7 +188,7 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
 
 
 def _without_thinking(messages: msgspec.Raw | bytes) -> bytes | None:
-    """Another vendor's signed thinking, sent back by a caller, is not for this one's eyes.
+    """Leave out another vendor's signed thinking, sent back by a caller: not for this vendor.
 
     None if there is none.
     """
@@ -198,9 +198,9 @@ def _without_thinking(messages: msgspec.Raw | bytes) -> bytes | None:
 
 
 def _limit(request: ChatRequest, target: Target, output_tokens_cap: int) -> tuple[str, int] | None:
-    """How long an answer may be, and the name the target is told it by; None where all is said.
+    """The answer's limit and its name at the target; None if the caller's fields will do.
 
-    The caller's name stays, but for the older one at a model that refuses it.
+    The caller's name for it stays, except the older one for a model that refuses it.
     """
     asked = request.max_output_tokens
     has_newer = request.tree.get(NEWER) is not None
@@ -217,7 +217,7 @@ def limit_field(target: Target) -> str:
 
 
 def with_usage_asked(fields: Mapping[str, msgspec.Raw | bytes]) -> bytes:
-    """The stream's options as they are to be sent, so that its tokens are counted.
+    """The stream's options as sent upstream, so that its tokens are counted.
 
     Raises:
         RequestInvalid: they are no object.

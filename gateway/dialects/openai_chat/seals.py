@@ -18,7 +18,7 @@ from gateway.types import Delta
 
 
 class _Wrapped(Struct, tag="reasoning", tag_field="type"):
-    """As inspection knows sealed reasoning."""
+    """Sealed reasoning in the form that inspection knows."""
 
     id: str
     encrypted_content: str
@@ -28,7 +28,7 @@ _WRAPPED = msgspec.json.Decoder(_Wrapped)
 
 
 def seal_of(extra: object, tool_id: str) -> Delta | None:
-    """What stands beside a call as reasoning that only its vendor can read; None without a seal."""
+    """A call's seal, as reasoning that only its vendor can read; None without a seal."""
     google = extra.get("google") if isinstance(extra, dict) else None
     signature = google.get("thought_signature") if isinstance(google, dict) else None
     if not isinstance(signature, str) or not signature:
@@ -38,7 +38,7 @@ def seal_of(extra: object, tool_id: str) -> Delta | None:
 
 
 def seals_in(turns: Iterable[Turn]) -> dict[str, object]:
-    """What a history's seals are to its calls, by the id that a call has in any dialect."""
+    """The seals in a history, by the id that the sealed call has in any dialect."""
     found: dict[str, object] = {}
     for turn in turns:
         for part in turn.parts:

@@ -18,7 +18,7 @@ from gateway.types import Delta
 
 _CHUNK = msgspec.json.Decoder(Chunk[ChunkChoice])
 _UNNUMBERED = -2
-"""Where what nobody counts begins; -1 is an encoder's word for no call at all."""
+"""First number for calls that have none; -1 is an encoder's word for no call at all."""
 _NOT_A_CHUNK = "The upstream sent something that is not a chat completion chunk."
 
 
@@ -33,17 +33,17 @@ class _Call:
         self.tool_id = tool_id
         self.name = name
         self.said: list[str] | None = None if is_named else []
-        """Its arguments, where only their end can tell it from the next call."""
+        """Its arguments, if only their end can tell it from the next call."""
 
     def goes_on_in(self, piece: ReplyToolCall, name: str) -> bool:
-        """Whether a piece with a name belongs to it, and not to a call that begins there."""
+        """Whether a named piece belongs to this call, rather than beginning a new one."""
         if piece.id:
             return piece.id == self.tool_id
         says_more = piece.function is not None and piece.function.arguments
         if name != self.name or not self.said or not says_more:
             return name == self.name
         is_whole = _is_whole("".join(self.said))
-        # Who names a call in the middle of its arguments does so with every piece.
+        # An upstream that names a call in the middle of its arguments does so in every piece.
         self.said = None
         return not is_whole
 
@@ -59,7 +59,7 @@ class ChatStreamDecoder(ChunkDecoder[ChunkChoice]):
         self._calls: dict[tuple[int, int], _Call] = {}
         self._calls_count = 0
         self._ids: dict[tuple[int, int], str] = {}
-        """Of calls whose name has not come yet."""
+        """Ids of calls whose name has not come yet."""
         self._ids_told: set[str] = set()
 
     def _text_alone(self, choice: ChunkChoice) -> str | None:
@@ -75,7 +75,7 @@ class ChatStreamDecoder(ChunkDecoder[ChunkChoice]):
             return False
         text, thought = said_of(piece)
         if thought:
-            # Servers that say all at once mean what was thought to come first.
+            # If servers send everything at once, the thinking comes first.
             deltas.append(Delta("thinking", thought, choice.index))
         if text:
             deltas.append(Delta("text", text, choice.index))
@@ -111,9 +111,9 @@ class ChatStreamDecoder(ChunkDecoder[ChunkChoice]):
     def _tool_call(self, call: ReplyToolCall, slot: tuple[int, int], deltas: list[Delta]) -> None:
         """Some upstreams number every call 0: a new id with a name is a new call.
 
-        Google's gives whole calls with neither numbers nor ids: there another name is a new call,
-        and the same one behind arguments that are whole.
-        A custom tool's say a text, and are no call for who brought no such tool.
+        Google sends complete calls with neither numbers nor ids: there another name means a new
+        call, and so does the same name after complete arguments. Calls of custom tools hold text,
+        and are ignored unless the caller brought such a tool.
         """
         known = self._calls.get(slot)
         if call.custom is not None:

@@ -29,10 +29,10 @@ _encode = msgspec.json.encode
 
 
 class ChatPassThrough:
-    """The upstream's own bytes; only what it sent because we asked for usage is taken out.
+    """The upstream's own bytes, without what it sent only because we asked for usage.
 
-    The chunk that says why the answer stopped waits for the terminal event: a caller must not take
-    a broken answer for a whole one.
+    The chunk that says why the answer stopped waits for the terminal event: a caller must not
+    mistake a broken answer for a complete one.
     """
 
     __slots__ = ("_failed", "_first", "_held", "_hides_usage", "_holds", "_kind")
@@ -40,10 +40,10 @@ class ChatPassThrough:
     is_cut_on_failure = True
 
     def __init__(self, request: ChatRequest, kind: bytes = b"chat.completion.chunk") -> None:
-        """`kind` is what such a chunk calls itself."""
+        """`kind` is the `object` of such a chunk."""
         self._kind = kind
         self._hides_usage = not request.wants_stream_usage
-        # Of several choices, one may stop long before the others.
+        # With several choices, one may stop long before the others.
         self._holds = request.prompts == 1 and request.tree.get("n") in {None, 1}
         self._held: list[bytes] = []
         self._first = b""
@@ -74,7 +74,7 @@ class ChatPassThrough:
         return b"".join(self._held) + told + sse.comment(comment) + DONE
 
     def _usage_chunk(self, usage: Usage) -> bytes:
-        """The chunk that the upstream left out although it was asked for."""
+        """The usage chunk, if the upstream left it out although it was asked for."""
         head = _head_of(self._first, self._kind)
         counted = _encode(encode_usage(usage))
         return b"data: " + body.patch(head, {"choices": b"[]", "usage": counted}) + b"\n\n"
@@ -91,7 +91,7 @@ class ChatPassThrough:
 
 
 def _head_of(first: bytes, kind: bytes) -> bytes:
-    """The JSON object of a stream's first chunk; one of this kind where that is not plain."""
+    """The JSON object of a stream's first chunk; a new one of this kind if that cannot be read."""
     data = first.removeprefix(b"data: ").rstrip()
     try:
         body.split(data)
@@ -116,20 +116,20 @@ class ChatStreamEncoder:
         self._model = request.model
         self._told = told_calls(request.tree)
         self._is_plain = not self._told.texts and not self._told.is_older
-        """Whether all that can be called are functions, each told by its number."""
+        """Whether all callable tools are functions, each identified by its number."""
         self._numbers: dict[int, int] = {}
-        """Calls of functions there → their number here, where not all that is called is one."""
+        """Calls of functions there → their number here, if there are other kinds of tools."""
         self._texts: dict[int, list[str]] = {}
-        """Calls that are a text here and arguments there, which are known when they are whole."""
+        """Calls with text here and arguments there; the text is known once these are complete."""
         self._text_places: dict[int, int] = {}
-        """Calls that are a text there, too → their number here."""
+        """Calls that have text there, too → their number here."""
         self._head = b""
         self._thinking: list[str] = []
         self._blocks_count = 0
         self._bare: dict[int, None] = {}
-        """Calls without arguments until now, in their order."""
+        """Calls without arguments so far, in order."""
         self._stopped = b""
-        """The chunk with the finish reason, held back until the answer is known to be whole."""
+        """The chunk with the finish reason, held back until the answer is known to be complete."""
         self._failed = False
         self._tells_odds = bool(request.tree.get("logprobs"))
         self._has_told_odds = False
@@ -140,9 +140,9 @@ class ChatStreamEncoder:
         return b"".join([self._delta(delta) for event in events for delta in event.deltas])
 
     def _likely(self, event: StreamEvent) -> bytes:
-        """An event with the probabilities of its words, told with the first of them.
+        """An event with the probabilities of its tokens, sent with the first of them.
 
-        Who told no piece with any tells them where all is said once more, or not at all.
+        If no piece came with any, they are sent when everything is repeated, or not at all.
         """
         tokens = in_piece(event.raw)
         pieces: list[bytes] = []
@@ -183,7 +183,7 @@ class ChatStreamEncoder:
         number = self._numbers.get(index, index)
         if not self._told.is_older:
             return self._argued(number, arguments)
-        # One function is called at a time, so there is one call to tell of.
+        # One function is called at a time, so there is only one call.
         piece = b'{"function_call":{"arguments":%b}}' % _encode(arguments)
         return b"" if number else self._chunk(piece)
 
@@ -216,7 +216,7 @@ class ChatStreamEncoder:
         return self._chunk(piece % (index, _encode(text))) if text else b""
 
     def _calls_end(self) -> bytes:
-        """A call of a tool that takes nothing has an object of nothing, as in a whole answer."""
+        """A call of a tool without parameters gets an empty object, as in a complete answer."""
         pieces = [
             self._text_goes_on(self._numbers[index], text_of("".join(said)))
             for index, said in self._texts.items()
@@ -256,7 +256,7 @@ class ChatStreamEncoder:
         return b""
 
     def _thought(self, delta: Delta) -> bytes:
-        """Thinking as text, and once signed as the block that has to be sent back unchanged."""
+        """Thinking as text, and when signed, as the block that must be sent back unchanged."""
         if delta.text:
             self._thinking.append(delta.text)
             return self._chunk(b'{"reasoning_content":' + _encode(delta.text) + b"}")
@@ -268,7 +268,7 @@ class ChatStreamEncoder:
         )
         if delta.signature:
             self._thinking = []
-        # Official clients put lists together by their entries' numbers, and fail at one without.
+        # Official clients join lists by their entries' numbers, and fail without one.
         numbered = {"index": self._blocks_count} | block
         self._blocks_count += 1
         return self._chunk(b'{"thinking_blocks":[%b]}' % _encode(numbered))

@@ -45,14 +45,14 @@ Names = Mapping[str, str]
 
 
 class Told(Struct, frozen=True):
-    """How calls are told to the caller of one request."""
+    """How the calls of a request are named to its caller."""
 
     names: Names
-    """What functions are called there → what the caller calls them, where that is not the same."""
+    """Names of functions there → the caller's names, if they differ."""
     texts: Names
-    """The same of all custom tools."""
+    """The same for all custom tools."""
     is_older: bool = False
-    """Whether it knows `function_call` only, of which an answer has one."""
+    """Whether the caller knows only `function_call`, of which an answer has one."""
 
 
 def told_calls(tree: Mapping[str, Any]) -> Told:
@@ -64,7 +64,7 @@ def told_calls(tree: Mapping[str, Any]) -> Told:
 
 
 def text_names(tree: Mapping[str, Any]) -> Names:
-    """Custom tools that a request brings or has called → what they are called there."""
+    """Custom tools that a request brings or has called → their names there."""
     found = dict.fromkeys(_names_of(_CUSTOM, tree.get("tools")))
     for message in tree.get("messages") or ():
         found |= dict.fromkeys(_names_of(_CUSTOM, message.get("tool_calls")))
@@ -90,7 +90,7 @@ def _name_there(name: str, taken: set[str]) -> str:
 
 
 def note_fields(tree: Mapping[str, Any], losses: Losses) -> None:
-    """Report what tools say that nobody reads."""
+    """Report fields of tools that nobody reads."""
     for tool in tree.get("tools") or ():
         for kind, placed in _PLACED.items():
             if isinstance(tool.get(kind), dict):
@@ -100,7 +100,7 @@ def note_fields(tree: Mapping[str, Any], losses: Losses) -> None:
 
 
 def tools_of(wire: ChatBody, texts: Names) -> tuple[Tool, ...]:
-    """All tools of a request, the older functions among them.
+    """All tools of a request, including the older functions.
 
     Raises:
         FeatureUnsupported: one is neither a function nor takes a text.
@@ -137,11 +137,11 @@ def _text_tool(asked: CustomTool, name: str) -> Tool:
 def chosen(
     wire: ChatBody, tools: tuple[Tool, ...], texts: Names
 ) -> tuple[tuple[Tool, ...], ToolChoice | None]:
-    """The tools, and which of them may be called or have to be.
+    """The tools, and which of them may or must be called.
 
     Raises:
-        RequestInvalid: what may be called is no tool of the request.
-        FeatureUnsupported: what has to be called is neither a function nor takes a text.
+        RequestInvalid: a tool that may be called is not in the request.
+        FeatureUnsupported: the tool that must be called is neither a function nor takes a text.
     """
     choice = wire.tool_choice if wire.tool_choice is not None else _older(wire)
     if choice is None or isinstance(choice, str):
@@ -157,7 +157,7 @@ def chosen(
 
 
 def _older(wire: ChatBody) -> str | NamedChoice | None:
-    """The older `function_call` as a choice; it says nothing where there are no such functions."""
+    """The older `function_call` as a choice; it means nothing without such functions."""
     asked = wire.function_call
     if asked is None or not wire.functions:
         return None

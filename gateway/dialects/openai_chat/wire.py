@@ -8,10 +8,10 @@ from gateway.dialects.bodies.strict_json import Count, Fraction, ModelName, Posi
 
 
 STOPS_MAX = 16
-"""OpenAI takes four; compatible servers more, so theirs is the last word up to this bound."""
+"""OpenAI takes four; compatible servers take more, and decide themselves up to this bound."""
 
 LOGPROBS_MAX = 20
-"""The vendor's own limit, and what compatible servers come with."""
+"""The vendor's own limit, and the default of compatible servers."""
 
 Object = dict[str, object]
 
@@ -34,10 +34,10 @@ class ContentPart(Struct):
     image_url: Link | None = None
     file: File | None = None
     cache_control: Object | None = None
-    """A breakpoint in the other vendor's words, as its clients send it through this dialect."""
+    """A cache breakpoint in Anthropic's words, as its clients send it through this dialect."""
     prompt_cache_breakpoint: Object | None = None
     thinking: object = None
-    """What Mistral's models thought, among what they said."""
+    """The thinking of Mistral's models, within what they said."""
 
 
 class FunctionCall(Struct):
@@ -56,7 +56,7 @@ class RequestToolCall(Struct):
     function: FunctionCall | None = None
     custom: CustomCall | None = None
     index: object = None
-    """Its place in a stream, which clients that put one together leave there."""
+    """Its place in a stream, which clients that join a stream leave there."""
 
 
 class ThinkingBlock(Struct):
@@ -67,7 +67,7 @@ class ThinkingBlock(Struct):
     signature: str = ""
     data: str = ""
     index: object = None
-    """As a call's."""
+    """As for a call."""
 
 
 class ChatMessage(Struct):
@@ -119,7 +119,7 @@ class NamedFunction(Struct):
 
 
 class ListedTool(Struct, kw_only=True):
-    """The vendor's own types say of it no more than that it is an object."""
+    """The vendor's own types say only that it is an object."""
 
     type: str = ""
     function: NamedFunction | None = None
@@ -201,13 +201,13 @@ class InputDetails(Struct):
 
     @property
     def written_for_long(self) -> int:
-        """Of what was written to the cache that for twelve hours."""
+        """Of the tokens written to the cache, those kept for twelve hours."""
         kinds = self.cache_write_tokens_details
         return 0 if kinds is None else kinds.ttl_12h_tokens or 0
 
     @property
     def written_for_short(self) -> int:
-        """The rest of it, for half an hour."""
+        """The others, kept for half an hour."""
         kinds, for_long = self.cache_write_tokens_details, self.written_for_long
         counted = 0 if kinds is None else kinds.ttl_30m_tokens or 0
         return max((self.cache_write_tokens or 0) - for_long, counted)
@@ -221,7 +221,7 @@ class UsageWire(Struct):
     prompt_tokens: Count | None = None
     completion_tokens: Count | None = None
     total_tokens: object = None
-    """Not a count of its own: where it is none, nothing is missing."""
+    """Not a count of its own: without it nothing is missing."""
     prompt_tokens_details: InputDetails | None = None
     completion_tokens_details: OutputDetails | None = None
 
@@ -243,7 +243,7 @@ class ReplyToolCall(Struct):
     custom: ReplyCustom | None = None
     index: int | None = None
     extra_content: object = None
-    """Where Google's models seal a call."""
+    """Where Google's models put a call's seal."""
 
 
 class ReplyAudio(Struct):
@@ -251,14 +251,14 @@ class ReplyAudio(Struct):
 
 
 class ReplyPart(Struct):
-    """A part of what is said, where a server's reasoning stands among its words (Mistral's)."""
+    """A part of the content, where a server's reasoning stands among its words (Mistral's)."""
 
     text: str | None = None
     thinking: "str | list[ReplyPart] | None" = None
 
 
 class ReplyMessage(Struct):
-    """A whole message or, in a stream, a piece of one."""
+    """A complete message or, in a stream, a piece of one."""
 
     content: str | list[ReplyPart] | None = None
     refusal: str | None = None
@@ -266,7 +266,7 @@ class ReplyMessage(Struct):
     reasoning_content: str | None = None
     reasoning: str | None = None
     function_call: ReplyFunction | None = None
-    """What was there before tools: its caller reads it all the same."""
+    """The predecessor of tools; passed on to the caller all the same."""
     audio: ReplyAudio | None = None
 
 
@@ -294,7 +294,7 @@ class Reply(Struct):
 
 
 class Piece(Ended):
-    """What a choice of a chunk says of itself: which of several answers it goes on with."""
+    """What a chunk's choice says of itself: which of several answers it continues."""
 
     index: int = 0
 

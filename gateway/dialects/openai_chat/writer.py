@@ -49,8 +49,8 @@ from gateway.types import Target
 
 STOPS_MAX = 4
 _THOUGHTS = ("reasoning_content", "reasoning")
-"""Where an assistant's message says what was thought. Of engines newer ones of vLLM read the second
-name only, ours either, and others the first."""
+"""Fields of an assistant's message for its thinking. Newer vLLM reads only the second name, our
+engine either, and other engines the first."""
 Json = dict[str, object]
 
 
@@ -58,7 +58,7 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
     """See `conversation` for what crosses.
 
     Raises:
-        FeatureUnsupported: it holds something a chat completion cannot say.
+        FeatureUnsupported: it holds something that a chat completion cannot express.
     """
     losses = Losses(talk.unplaced)
     talk = settled(talk, target, losses)
@@ -99,7 +99,7 @@ def _add_sampling(fields: Json, talk: Conversation, target: Target, losses: Loss
     sampling = talk.sampling
     add_sampling(fields, talk, target, losses, OPENAI_SAMPLING)
     if sampling.top_k is not None:
-        # No word of the vendor's own: only for servers that are known to know it.
+        # The vendor has no word for it: only for servers that are known to accept it.
         if target.parameters.get("top_k") == "yes":
             fields["top_k"] = sampling.top_k
         else:
@@ -114,7 +114,7 @@ def _add_reasoning(fields: Json, talk: Conversation, target: Target, losses: Los
     reasoning = talk.reasoning
     can_reason = "reasoning_effort" in target.capabilities
     if talk.tells_thoughts and can_reason and is_vendors(target):
-        # Compatible servers tell what was thought unasked, the vendor's own never does.
+        # Compatible servers show thinking unasked, the vendor's own never does.
         losses.add("reasoning.summary")
     if reasoning is None:
         return
@@ -131,7 +131,7 @@ def _tool(tool: Tool, target: Target, losses: Losses) -> Json:
         function["description"] = tool.description
     if tool.text is not None and is_vendors(target):
         return {"type": "custom", "custom": function | _text_format(tool.text)}
-    # A schema that names no type is refused; of a tool that takes nothing it is this one.
+    # A schema without a type is refused; a tool without parameters gets this one.
     function["parameters"] = tool.schema or {"type": "object", "properties": {}}
     strict = strictness(tool, losses, "tools.strict", at_vendor=is_vendors(target))
     if strict is not None:
@@ -189,11 +189,11 @@ def _append_assistant(
     losses: Losses,
     seals: Mapping[str, object],
 ) -> None:
-    """One message, with what was thought where the target takes that."""
+    """One message, with the thinking if the target takes it."""
     at_vendor = is_vendors(target)
     said: Iterable[Part] = (part for part in turn.parts if isinstance(part, TextPart | RefusalPart))
     if not at_vendor:
-        # Compatible servers know no parts of that kind, and refuse what has one.
+        # Compatible servers do not know parts of that kind, and refuse messages with one.
         said = (TextPart(part.text) if isinstance(part, RefusalPart) else part for part in said)
     said = tuple(said)
     called = (part for part in turn.parts if isinstance(part, ToolCallPart))
@@ -214,9 +214,9 @@ def _append_assistant(
 
 
 def _thought(turn: Turn, target: Target, losses: Losses) -> str:
-    """What the model is told that it thought.
+    """The thinking that is sent back to the model.
 
-    Some models refuse a call without it, and all think on from it. What is signed or sealed is
+    Some models refuse a call without it, and all continue from it. Signed or sealed thinking is
     another vendor's.
     """
     thoughts = [
@@ -244,7 +244,7 @@ def _tool_call(part: ToolCallPart, seals: Mapping[str, object], *, at_vendor: bo
 
 
 def _append_user(messages: list[Json], turn: Turn) -> None:
-    """Tool results first, as the calls before them demand; what is left is one user message."""
+    """Tool results first, as required after calls; the rest is one user message."""
     rest: list[Part] = []
     for part in turn.parts:
         if isinstance(part, ToolResultPart):

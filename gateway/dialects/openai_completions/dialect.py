@@ -47,7 +47,7 @@ class OpenAICompletions(OpenAIEnvelope):
         return reply.encode_reply(completion, made_at(request.request_id))
 
     def unmet(self, request: ChatRequest, text: str) -> str:
-        """No word of this dialect asks for a format; what an engine calls so it keeps itself."""
+        """Always empty: this dialect has no field for a format; an engine's own is left to it."""
         del request, text
         return ""
 
@@ -55,7 +55,7 @@ class OpenAICompletions(OpenAIEnvelope):
         return CompletionStreamDecoder(answers)
 
     def stream_encoder(self, request: ChatRequest, source: DialectName) -> StreamEncoder:
-        """The upstream's own events: those of a chat's stream end and fail in the same way."""
+        """The upstream's own events; those of a chat's stream end and fail in the same way."""
         if source == self.name:
             return ChatPassThrough(request, b"text_completion")
         return CompletionStreamEncoder(request)

@@ -9,11 +9,11 @@ from gateway.types import ChatRequest
 
 
 AS_CHAT = "bare_text"
-"""What is reported as lost: a template stands around the prompt, and the model answers it."""
+"""Reported as lost: the prompt is put into a chat template, and the model answers it."""
 
 _PLACED = frozenset({*CompletionsBody.__struct_fields__, "top_k"})
 OWN_NAMES: OwnNames = {"max_output_tokens": ("max_tokens",), "messages": ("prompt",)}
-"""What the hub calls otherwise."""
+"""Fields that the hub calls by other names."""
 
 
 def read_conversation(request: ChatRequest) -> Conversation:
@@ -60,7 +60,7 @@ def _sampling(wire: CompletionsBody, top_k: object, losses: Losses) -> Sampling:
     return Sampling(
         temperature=wire.temperature,
         top_p=wire.top_p,
-        # Engines take less than one for no limit.
+        # For engines, values below one mean no limit.
         top_k=top_k if type(top_k) is int and top_k > 0 else None,
         stop=stop,
         seed=wire.seed,

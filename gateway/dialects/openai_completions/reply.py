@@ -25,7 +25,7 @@ _NOT_ONE = "The upstream's answer is no text completion."
 
 
 def decode_reply(raw: bytes) -> Completion:
-    """See `ports.Dialect.decode_reply`. In our words it says what its first choice does."""
+    """See `ports.Dialect.decode_reply`. In the hub's words it has only the first choice."""
     raw = paired(raw)
     try:
         wire = _REPLY.decode(raw)
@@ -52,7 +52,7 @@ def decode_reply(raw: bytes) -> Completion:
 
 
 def stop_of(choice: Choice, reason: str) -> tuple[str, str | None]:
-    """Why a continuation ended, and at which stop string where an upstream tells it."""
+    """Why a continuation ended, and at which stop string if an upstream reports it."""
     sequence = stopped_by(choice) if reason == "end" else None
     return (reason, None) if sequence is None else ("stop_sequence", sequence)
 
@@ -61,8 +61,8 @@ def passed_on(completion: Completion, request: ChatRequest) -> bytes:
     """The upstream's own bytes.
 
     Raises:
-        UpstreamMalformed: it made fewer continuations than were asked for, or more: nobody could
-        tell which of them belongs to which prompt.
+        UpstreamMalformed: it made fewer or more continuations than asked for: nobody could tell
+        which of them belongs to which prompt.
     """
     count = request.tree.get("n")
     asked = request.prompts * (count if isinstance(count, int) else 1)
@@ -72,7 +72,7 @@ def passed_on(completion: Completion, request: ChatRequest) -> bytes:
 
 
 def encode_reply(completion: Completion, created: int) -> bytes:
-    """A chat's answer as a continuation: its words, or those with which it refuses.
+    """A chat's answer as a continuation: its words, or its refusal.
 
     It was made at `created` seconds since 1970.
     """

@@ -18,13 +18,13 @@ from gateway.types import ChatRequest, Target
 
 
 OUTPUT_TOKENS_DEFAULT = 16
-"""What this endpoint has always given who names no limit, at OpenAI as at compatible servers."""
+"""The default of this endpoint without a limit, at OpenAI and at compatible servers."""
 
 WORDS = (
     *("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty"),
     *("logit_bias", "n"),
 )
-"""What shapes the sampling; not every model takes all of it."""
+"""Parameters of sampling; not every model takes all of them."""
 
 _REFUSED: Mapping[str, str] = {
     "suffix": "Nothing is filled in before a suffix here",
@@ -41,7 +41,7 @@ def decode_request(raw: bytes, request_id: str) -> ChatRequest:
     """See `ports.Dialect.decode_request`.
 
     Raises:
-        FeatureUnsupported: it asks for what is done nowhere here, or what nobody could read.
+        FeatureUnsupported: it asks for something that nothing here does, or that nobody could read.
     """
     tree = decode_object(raw)
     check_not_reserved(tree)
@@ -103,11 +103,11 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
     changes: dict[str, bytes | None] = dict.fromkeys(left_out.fields)
     changes["model"] = msgspec.json.encode(target.model)
     changes["max_tokens"] = b"%d" % output_tokens_cap
-    # Here it asks for nothing more than `n` does, and newer servers have no word for it.
+    # Here it asks for nothing more than `n` does, and newer servers do not know the field.
     changes["best_of"] = None
     prompt = tree["prompt"]
     if isinstance(prompt, list) and len(prompt) == 1:
-        # Not every compatible server takes a list of one.
+        # Not every compatible server takes a list with one prompt.
         changes["prompt"] = msgspec.json.encode(prompt[0])
     if request.stream and not request.wants_stream_usage:
         changes["stream_options"] = with_usage_asked(body.split(request.raw))

@@ -21,7 +21,7 @@ class CompletionStreamDecoder(ChunkDecoder[Choice]):
         super().__init__(_CHUNK, _NOT_A_PIECE, answers)
 
     def _is_short(self) -> bool:
-        """Also where one of several is missing, as in a whole answer: each belongs to a prompt."""
+        """Also if one of several is missing, as in a complete answer: each belongs to a prompt."""
         return super()._is_short() or 1 < self._answers > len(self._begun)
 
     def _text_alone(self, choice: Choice) -> str | None:

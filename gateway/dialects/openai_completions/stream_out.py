@@ -14,7 +14,7 @@ from gateway.types import ChatRequest, Delta, StreamEvent, Usage
 
 _encode = msgspec.json.encode
 _SPOKEN = frozenset({"text", "refusal"})
-"""What a continuation has a place for; thoughts have none."""
+"""Kinds that have a place in a continuation; thinking has none."""
 
 
 class CompletionStreamEncoder:
@@ -29,7 +29,7 @@ class CompletionStreamEncoder:
         self._seed = request.request_id.encode()
         self._model = request.model
         self._stopped = b""
-        """The piece with the finish reason, held back until the answer is known to be whole."""
+        """The piece with the finish reason, held back until the answer is known to be complete."""
         self._failed = False
 
     def encode(self, events: list[StreamEvent]) -> bytes:

@@ -10,7 +10,7 @@ from gateway.dialects.openai_chat.wire import STOPS_MAX, Piece, StreamOptions
 
 Text = Annotated[str, Meta(min_length=1)]
 ANSWERS_MAX = 128
-"""What OpenAI takes as `n`."""
+"""OpenAI's maximum for `n`."""
 
 
 class CompletionsBody(Struct):
@@ -38,7 +38,7 @@ class CompletionsBody(Struct):
 
 
 class Choice(Piece):
-    """A whole continuation or, in a stream, a piece of one."""
+    """A complete continuation or, in a stream, a piece of one."""
 
     text: str | None = None
 

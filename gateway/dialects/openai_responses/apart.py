@@ -41,7 +41,7 @@ class _Failed(Struct):
 
 
 class _Told(Struct):
-    """An event by which a stream says that it broke."""
+    """An event in which a stream reports that it broke."""
 
     type: str
     code: str | None = None
@@ -50,7 +50,7 @@ class _Told(Struct):
 
 
 class _Standing(Struct):
-    """Of an answer that was not made in the background an upstream may have said anything."""
+    """If an answer was not made in the background, an upstream may have said anything here."""
 
     status: object = ""
     background: object = None
@@ -61,12 +61,12 @@ _STANDING: Final = msgspec.json.Decoder(_Standing)
 
 
 def queued(request: ChatRequest) -> bytes:
-    """The response to a request that was taken on, before anything was sent."""
+    """The response to a request that was accepted, before anything was sent."""
     return _encode({**response_object(request, "", None), "status": "queued"})
 
 
 def status_of(response: bytes) -> str:
-    """How far it has come, as it says."""
+    """The status that a response states."""
     status = _STANDING.decode(response).status
     return status if isinstance(status, str) else ""
 
@@ -81,12 +81,12 @@ def with_status(response: bytes, status: str) -> bytes:
 
 
 def failed(response: bytes, error: GatewrightError) -> bytes:
-    """The response where no answer came of it; nothing of half an answer is in it."""
+    """The response if no answer was made; it contains nothing of a partial answer."""
     return body.patch(response, {"status": b'"failed"', "error": _encode(response_error(error))})
 
 
 def failed_there(response: bytes, told: bytes) -> bytes:
-    """The same where a stream said why, with the event in which it did."""
+    """The same if a stream reported why, with the event in which it did."""
     return body.patch(response, {"status": b'"failed"', "error": _encode(_said(told))})
 
 
@@ -99,10 +99,10 @@ def _said(told: bytes) -> dict[str, object]:
 
 
 class Numbering:
-    """Numbers the events of an answer anew, from its first to whatever ends it.
+    """Numbers the events of an answer anew, from the first to the one that ends it.
 
-    What a stream says of its beginning and its end is left out: both are known before it, or said
-    from what is kept.
+    The stream's own first and last events are left out: the first are known before it, and the last
+    are made from what is kept.
     """
 
     def __init__(self) -> None:
@@ -110,20 +110,20 @@ class Numbering:
         self.next = 0
         """The number of the next event."""
         self.failure = b""
-        """The event by which the stream said that it broke; empty where it has not."""
+        """The event in which the stream reported that it broke; empty if it did not."""
 
     def opening(self, response: bytes) -> bytes:
-        """The events of an answer that was taken on."""
+        """The events of an answer that was accepted."""
         whole = msgspec.Raw(response)
         return b"".join(self._numbered(kind, {"response": whole}) for kind in _OPENING)
 
     def started(self, response: bytes) -> bytes:
-        """The event of one whose turn has come."""
+        """The event of an answer that is now being made."""
         whole = msgspec.Raw(with_status(response, "in_progress"))
         return self._numbered(_STARTED, {"response": whole})
 
     def numbered(self, data: bytes) -> bytes:
-        """Events as they are kept; comments are not."""
+        """Events as they are kept, without comments."""
         pieces = []
         for event in self._splitter.feed(data):
             if event.data is None:
@@ -142,7 +142,7 @@ class Numbering:
 
 
 def ending(response: bytes, number: int) -> bytes:
-    """The event that ends the stream of an answer, as that has ended."""
+    """The event that ends the stream of an answer, according to how the answer ended."""
     status = status_of(response)
     # The vendor's types have no event for a cancelled one: its clients read that in the response.
     kind = _ENDINGS.get(status, f"response.{status}" if status == "cancelled" else _FAILED)
@@ -151,7 +151,7 @@ def ending(response: bytes, number: int) -> bytes:
 
 def _event(kind: str, number: int, fields: Mapping[str, msgspec.Raw]) -> bytes:
     told = {**fields, "type": kind, "sequence_number": number}
-    # An upstream may call an event anything: a line of its name would be one of the stream.
+    # An upstream may use any event name: a line break in it would start another line of the stream.
     return b"event: %b\ndata: %b\n\n" % (_encode(kind)[1:-1], _encode(told))
 
 

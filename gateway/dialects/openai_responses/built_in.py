@@ -30,14 +30,14 @@ PLACED: Final = frozenset(
         *("environment", "output", "max_output_length", "tools"),
     }
 )
-"""Fields of such items that say something there."""
+"""Fields of such items that are converted."""
 PREFIXES: Final[Mapping[str, str]] = {
     "local_shell": "lsh",
     "shell": "sh",
     "apply_patch": "apc",
     SEARCH: "tsc",
 }
-"""Of ids: the vendor refuses others when a history comes back to it."""
+"""Prefixes of ids: the vendor refuses others when a history comes back to it."""
 
 _MOST: Final = "max_output_length"
 _STRING: Final = {"type": "string"}
@@ -108,7 +108,7 @@ class Operation(Struct, omit_defaults=True):
 
 
 def is_callers(kind: str, execution: object, environment: object) -> bool:
-    """Whether a tool of one of these types is run by who asks, and not in the vendor's rooms."""
+    """Whether a tool of one of these types is run by the caller, not by the vendor."""
     if kind == SEARCH:
         return execution == "client"
     is_here = environment is None or (
@@ -123,12 +123,12 @@ def called_in(item: Mapping[str, Any]) -> str:
 
 
 def answered_in(item: Mapping[str, Any]) -> str:
-    """Which of these tools an item has a result of; empty for any other item."""
+    """Which of these tools an item is a result of; empty for any other item."""
     return OUTPUTS.get(str(item.get("type")), "")
 
 
 def about(kind: str, said: str | None, environment: object) -> str:
-    """What a function says of itself; the caller's skills are named as they are here."""
+    """A function's description; the caller's skills are listed here by name."""
     text = said or _ABOUT[kind]
     skills = environment.get("skills") if isinstance(environment, dict) else None
     for each in skills if isinstance(skills, list) else ():
@@ -153,7 +153,7 @@ def arguments_of(item: Mapping[str, Any]) -> str:
     """A call of the history as the arguments of a function.
 
     Raises:
-        msgspec.ValidationError: it has no such shape.
+        msgspec.ValidationError: it does not have the expected shape.
     """
     field, shape = _SAID[CALLS[item["type"]]]
     msgspec.convert(item.get(field), shape)
@@ -191,10 +191,10 @@ class _Executed(Struct):
 
 
 def result_of(item: Mapping[str, Any]) -> tuple[str, bool]:
-    """What came of a call as a function's result, and whether it failed; not of a search.
+    """A call's result as that of a function, and whether it failed; not for searches.
 
     Raises:
-        msgspec.ValidationError: it has no such shape.
+        msgspec.ValidationError: it does not have the expected shape.
     """
     kind = OUTPUTS[item["type"]]
     if kind == "local_shell":
@@ -209,9 +209,9 @@ def result_of(item: Mapping[str, Any]) -> tuple[str, bool]:
 
 
 def call_fields(kind: str, arguments: str) -> Json:
-    """The fields that an item of a call has beside its ids and its type.
+    """The fields of a call's item besides its ids and its type.
 
-    A call that cannot be read does nothing: of commands none, of a patch one that fits no file.
+    A call that cannot be read does nothing: it gets no commands, or a patch that fits no file.
     """
     if kind == SEARCH:
         found = _decoded(arguments, _ANY)
@@ -240,7 +240,7 @@ def _operation(asked: Operation) -> Json:
 
 
 def begun(kind: str, fields: Json) -> Json:
-    """The same fields when the call has just begun."""
+    """The same fields for a call that has just begun."""
     if kind == "shell":
         action = fields["action"]
         assert isinstance(action, dict)
@@ -249,7 +249,7 @@ def begun(kind: str, fields: Json) -> Json:
 
 
 def commands_of(kind: str, fields: Json) -> list[str]:
-    """What a stream tells one by one of a whole call."""
+    """The commands of a complete call, which a stream sends one by one."""
     action = fields["action"] if kind == "shell" else {}
     assert isinstance(action, dict)
     return list(action.get("commands", ()))

@@ -25,19 +25,19 @@ UNCOUNTED = frozenset(
         *("temperature", "top_logprobs", "top_p", "user"),
     }
 )
-"""What a response may be asked with and its count may not: none of it makes the input longer."""
+"""Fields that a response request may have but a count may not: none makes the input longer."""
 
 
 class OpenAITokenCount(OpenAIResponses):
-    """Stateless. What policy and inspection see is the response that would be asked for."""
+    """Stateless. Policy and inspection see the response that would be asked for."""
 
     def decode_request(
         self, raw: bytes, request_id: str, headers: Sequence[tuple[bytes, bytes]] = ()
     ) -> ChatRequest:
-        """A responses request that keeps nothing, is never a stream and uses up no tokens.
+        """A Responses request that stores nothing, never streams and uses up no tokens.
 
-        The vendor lets a count name no model and bring no input: policy chooses then, as for
-        `auto`, and what is counted are instructions, tools, or the thread that it continues.
+        The vendor lets a count name no model and bring no input: policy then chooses, as for
+        `auto`, and the instructions, the tools or the continued thread are counted.
         """
         del headers
         tree = decode_object(raw)
@@ -56,7 +56,7 @@ class OpenAITokenCount(OpenAIResponses):
     def encode_request(
         self, request: ChatRequest, target: Target, output_tokens_cap: int
     ) -> UpstreamBody:
-        """The caller's own bytes with the model set and without what a count does not take."""
+        """The caller's own bytes with the model set and without fields that a count rejects."""
         cap = max(output_tokens_cap, requests.OUTPUT_TOKENS_MIN)
         asked = requests.patch_request(request, target, cap)
         counted = {
@@ -70,7 +70,7 @@ class OpenAITokenCount(OpenAIResponses):
     def encode_reply(
         self, completion: Completion, source: DialectName, request: ChatRequest
     ) -> bytes:
-        """What the vendor said; an estimate of ours in the same words."""
+        """The vendor's own answer, or our estimate in the same format."""
         del source, request
         counted = {
             "object": "response.input_tokens",

@@ -11,9 +11,9 @@ _BAD_REQUEST = 400
 
 
 def response_error(error: GatewrightError) -> dict[str, object]:
-    """The `error` of a response that failed, with one of the codes the vendor's types know.
+    """The `error` of a failed response, with one of the codes that the vendor's types know.
 
-    Or with one they do not know: by it the vendor's own agent sees that its context is full.
+    Or with a code they do not know, by which the vendor's own agent sees a full context.
     """
     status = encode_error(error, "")[0]
     code = {_RATE_LIMITED: "rate_limit_exceeded", _BAD_REQUEST: "invalid_prompt"}.get(status)
@@ -23,7 +23,7 @@ def response_error(error: GatewrightError) -> dict[str, object]:
 
 
 def error_event(error: GatewrightError, sequence_number: int) -> bytes:
-    """An `error` event, for a stream whose response was never begun."""
+    """An `error` event, for a stream whose response never began."""
     data = {
         "type": "error",
         "code": code_of(error),

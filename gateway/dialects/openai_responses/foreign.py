@@ -20,7 +20,7 @@ _ADDRESSES = frozenset({"image_url", "file_url", "server_url"})
 
 
 class Attached(Struct):
-    """What an item brings along or names, beside its text."""
+    """What an item contains or refers to besides its text."""
 
     images: int = 0
     inline_bytes: int = 0
@@ -28,7 +28,7 @@ class Attached(Struct):
 
 
 def readable(tree: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[int]]:
-    """A request in which items of another shape are no more than their kind; their places."""
+    """A request in which items of unknown shape are reduced to their kind; and their places."""
     given = tree.get("input")
     if not isinstance(given, list):
         return tree, []
@@ -53,7 +53,7 @@ def _is_foreign(item: object) -> bool:
 
 
 def attached(item: object, place: str) -> Attached:
-    """What of an item nobody here reads has to be counted, or asked about before it is sent."""
+    """The parts of an unknown item that must be counted, or checked before it is sent."""
     found = Attached()
     pending: list[tuple[str, object]] = [(place, item)]
     while pending:
@@ -78,10 +78,10 @@ def _note(found: Attached, place: str, key: str, value: str) -> None:
 
 
 def item_of(raw: bytes | msgspec.Raw) -> Item:
-    """An item of an answer; of a kind that we do not read, no more than that.
+    """An item of an answer; if its kind is unknown, only its kind.
 
     Raises:
-        msgspec.DecodeError: it is none.
+        msgspec.DecodeError: it is not an item.
     """
     kind = _KIND.decode(raw).type
     if kind == _CUSTOM:
@@ -90,12 +90,12 @@ def item_of(raw: bytes | msgspec.Raw) -> Item:
 
 
 def is_text_call(item: Item) -> bool:
-    """Whether it is a call of a custom tool that can be told in other dialects."""
+    """Whether it is a call of a custom tool that can be expressed in other dialects."""
     return item.type == _CUSTOM and bool(item.call_id and item.name)
 
 
 def _custom(raw: bytes | msgspec.Raw) -> Item:
-    """A call of a custom tool; one of another shape is its caller's to read."""
+    """A call of a custom tool; a call of another shape is left to its caller to read."""
     try:
         return _ITEM.decode(raw)
     except msgspec.ValidationError:
@@ -103,7 +103,7 @@ def _custom(raw: bytes | msgspec.Raw) -> Item:
 
 
 def searches_in(raw: bytes | msgspec.Raw) -> int:
-    """How many searches an item of an answer was paid for; opening a page is none."""
+    """How many paid searches an item of an answer stands for; opening a page is not one."""
     try:
         item = _SEARCH.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -115,9 +115,9 @@ def searches_in(raw: bytes | msgspec.Raw) -> int:
 
 
 def written_in(raw: bytes | msgspec.Raw) -> str:
-    """What a model wrote into an item of a kind that we do not read: a stream tells it in pieces.
+    """The text that a model wrote into an item of unknown kind; a stream sends it in pieces.
 
-    Nothing of the kinds that we read.
+    Empty for the known kinds.
     """
     try:
         item = _CALL.decode(raw)
@@ -130,7 +130,7 @@ def written_in(raw: bytes | msgspec.Raw) -> str:
 
 
 def is_unread(event: bytes, read: Collection[str]) -> bool:
-    """Whether an event is of a kind that nobody here reads."""
+    """Whether an event is of a kind that nothing here reads."""
     try:
         return _KIND.decode(event).type not in read
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

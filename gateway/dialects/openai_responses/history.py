@@ -13,23 +13,23 @@ from gateway.dialects.openai_responses.tools import Called, Toolbox
 
 _UNREADABLE = "This item cannot be read"
 _DIRECT = {"type": "direct"}
-"""Who called a tool, where the model did so itself."""
+"""The caller of a tool, if the model called it directly."""
 
 
 class BuiltInItems:
-    """The items of a request's history, by place; read in their order."""
+    """The items of a request's history, by place; they must be read in order."""
 
     def __init__(self, tree: Mapping[str, Any], box: Toolbox) -> None:
         given = tree.get("input")
         self._items: list[Any] = given if isinstance(given, list) else []
         self._box = box
         self._ids: dict[str, str] = {}
-        """Ids of items of calls, by which results of `local_shell` name them → ids of calls."""
+        """Ids of calls' items, which results of `local_shell` refer to → ids of calls."""
         self._left: set[str] = set()
         """Calls that their vendor answered itself."""
 
     def calls(self, index: int, losses: Losses) -> list[Part] | None:
-        """The call that an item is; none where its vendor ran it, None where it is no such item.
+        """An item's call; empty if its vendor ran the call, None if the item is no such call.
 
         Raises:
             FeatureUnsupported: it cannot be read.
@@ -55,7 +55,7 @@ class BuiltInItems:
         return [ToolCallPart(call_id, self._box.there(Called(kind, kind=kind)), arguments)]
 
     def _without_vendors_result(self, index: int) -> list[Part] | None:
-        """Nothing of what its vendor found or wrote, but the tools that a search brought."""
+        """Nothing that its vendor found or wrote, except the tools that a search brought."""
         item = self._at(index)
         kind = built_in.answered_in(item)
         is_vendors = kind == built_in.SEARCH and item.get("execution") != "client"
@@ -67,7 +67,7 @@ class BuiltInItems:
         return []
 
     def result(self, index: int, losses: Losses) -> Turn | None:
-        """What a caller's program gave back; None where the item is no such.
+        """The result from a caller's program; None if the item is no such result.
 
         Raises:
             FeatureUnsupported: it cannot be read.

@@ -28,7 +28,7 @@ def wrapped_item(item: Item) -> str:
 
 
 def unwrapped_item(redacted: str) -> dict[str, object] | None:
-    """The reasoning item in a redacted block; None where it is another vendor's, or broken."""
+    """The reasoning item in a redacted block; None if it is another vendor's, or broken."""
     if not redacted.startswith(ITEM_MARK):
         return None
     try:
@@ -47,7 +47,7 @@ def summaries(item: Item) -> list[dict[str, str]]:
 
 
 def wrapped_block(thinking: Delta) -> str | None:
-    """Another vendor's signed thinking as `encrypted_content`; None where nothing is signed."""
+    """Another vendor's signed thinking as `encrypted_content`; None if nothing is signed."""
     if not thinking.signature and not thinking.redacted:
         return None
     if thinking.redacted.startswith(CALL_MARK):
@@ -57,7 +57,7 @@ def wrapped_block(thinking: Delta) -> str | None:
 
 
 def thinking_of(item: Item) -> ThinkingPart:
-    """A reasoning item of the history: another vendor's block where it holds one."""
+    """A reasoning item of the history: another vendor's block if it contains one."""
     sealed = item.encrypted_content or ""
     if sealed.startswith(CALL_MARK):
         return ThinkingPart("", redacted=sealed)
@@ -71,5 +71,5 @@ def thinking_of(item: Item) -> ThinkingPart:
 
 
 def _opened(wrapped: str) -> bytes:
-    """Only what inspection opens, too: base64 has more writings than one to a lenient reader."""
+    """Only what inspection opens, too: lenient readers accept several base64 forms of a text."""
     return b64decode(wrapped, b"-_", validate=True)

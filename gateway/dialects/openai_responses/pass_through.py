@@ -20,7 +20,7 @@ _EVENT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class ResponsePassThrough:
-    """The upstream's own bytes, with our id in every event that holds the whole response."""
+    """The upstream's own bytes, with our id in every event that holds the complete response."""
 
     __slots__ = ("_ended", "_failed", "_own", "_request", "_sequence", "response")
     is_cut_on_failure = False
@@ -51,12 +51,12 @@ class ResponsePassThrough:
     def _patched(
         self, raw: bytes, changes: dict[str, bytes | None], *, is_end: bool = False
     ) -> tuple[bytes, bytes]:
-        """The event with the response in it changed, and that response."""
+        """The event with its response changed, and that response."""
         (event,) = sse.Splitter().feed(raw)
         fields: dict[str, Any] = dict(_EVENT.decode(event.data or b"{}"))
         whole = bytes(fields.get("response", b""))
         if not whole.startswith(b"{"):
-            # Something in it has that name: an attribute of a file, a field of a tool's schema.
+            # Something else has that name: an attribute of a file, a field of a tool's schema.
             return raw, b""
         if is_end:
             is_cut = bytes(fields["type"]) == b'"response.incomplete"'

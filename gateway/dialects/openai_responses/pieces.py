@@ -18,5 +18,5 @@ PIECES: Final[Mapping[str, bytes]] = {
     "thinking": _piece("response.reasoning_summary_text.delta", '"summary_index":0,'),
     "call": _piece("response.function_call_arguments.delta", ""),
 }
-"""By what they tell: the number, the item, its place, and the piece go in; to what is `likely` the
-tokens of the piece, too."""
+"""By kind of piece. Filled in are the number, the item, its place and the piece; for `likely` also
+the piece's tokens."""

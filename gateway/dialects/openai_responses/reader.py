@@ -58,8 +58,8 @@ _PLACED = (KIN - {"verbosity"}) | frozenset(
         *("max_tool_calls", "client_metadata"),
     }
 )
-"""Among them what asks nothing of another vendor: `max_tool_calls` counts calls of tools that only
-this one runs, and `client_metadata` is what a program tells this one of itself."""
+"""Some of them mean nothing to another vendor: `max_tool_calls` limits calls of tools that only
+this vendor runs, and in `client_metadata` a program describes itself to this vendor."""
 _INNER: Mapping[str, type[Struct]] = {
     "reasoning": wire.ReasoningWire,
     "text": wire.TextConfig,
@@ -75,12 +75,12 @@ _MODES: Mapping[str, ToolChoice] = {
 }
 _KNOWN_TO_BE_INCLUDED = INCLUDABLE | NEVER_LEFT_OUT
 _EVERY_THOUGHT = frozenset({None, "auto", "all_turns"})
-"""That what was thought before is read again: what crosses is, the rest is reported itself."""
+"""Values that ask for earlier thinking to be read again: what crosses is, the rest is reported."""
 _RESULTS = frozenset({"function_call_output", "custom_tool_call_output"})
 _SPOKEN = frozenset({None, "message", "agent_message"})
-"""Codex's agents tell each other what to do and what they found in items of their own kind."""
+"""Codex's agents send each other tasks and findings in items of their own kind."""
 _CIPHERTEXT = re.compile(r"gAAAA[\w-]{80,}={0,2}", re.ASCII)
-"""How the vendor seals what they say; targets of others say it in plain text in the same place."""
+"""How the vendor encrypts such messages; targets of other vendors put plain text there."""
 _SYSTEM_ROLES = frozenset({"system", "developer"})
 OWN_NAMES: OwnNames = {
     "cache_control": ("prompt_cache_breakpoint",),
@@ -91,7 +91,7 @@ OWN_NAMES: OwnNames = {
     "response_format": ("text.format",),
     "tools.schema": ("tools.parameters",),
 }
-"""What the hub calls otherwise."""
+"""Fields that the hub calls by other names."""
 
 
 def read_conversation(request: ChatRequest) -> Conversation:
@@ -141,14 +141,14 @@ def read_conversation(request: ChatRequest) -> Conversation:
 
 
 def _check_included(include: list[str] | None) -> None:
-    """Other vendors of this dialect may know more to include; nobody else does."""
+    """Other vendors of this dialect may allow more values here; other dialects do not."""
     for index, name in enumerate(include or ()):
         if name not in _KNOWN_TO_BE_INCLUDED:
             raise unsupported(f"include[{index}]", "This value is not known there", 68)
 
 
 def _note_inner_fields(tree: Mapping[str, object], losses: Losses) -> None:
-    """Of items and tools that cross; what is left out whole is reported by its own name."""
+    """Fields of items and tools that cross; what is left out completely is reported by its name."""
     for name, shape in _INNER.items():
         losses.add_unread(tree.get(name), shape, f"{name}.")
     items = tree.get("input")
@@ -177,7 +177,7 @@ def _reasoning(asked: wire.ReasoningWire | None) -> Reasoning | None:
 
 
 def _tells_thoughts(asked: wire.ReasoningWire | None, losses: Losses) -> bool:
-    """Whether a summary of what was thought is wanted; how long a one has no word elsewhere."""
+    """Whether a summary of the thinking is wanted; other dialects have no word for its length."""
     wanted = (asked.summary or asked.generate_summary) if asked is not None else None
     if wanted not in {None, "auto"}:
         losses.add("reasoning.summary")
@@ -204,7 +204,7 @@ def _response_format(text: wire.TextConfig | None) -> ResponseFormat | None:
 def _chosen(
     choice: str | wire.NamedChoice | None, box: Toolbox
 ) -> tuple[tuple[Tool, ...], ToolChoice | None]:
-    """The tools, and which of them may be called or have to be."""
+    """The tools, and which of them may or must be called."""
     tools, place = tuple(box.tools), "tool_choice"
     if choice is None or isinstance(choice, str):
         return tools, None if choice is None else _MODES[choice]
@@ -219,7 +219,7 @@ def _chosen(
 def _turns(
     body: wire.ResponsesBody, own: BuiltInItems, losses: Losses, box: Toolbox
 ) -> tuple[tuple[TextPart, ...], tuple[Turn, ...]]:
-    """Items become turns; what the assistant said, thought and called in a row is one turn."""
+    """Items become turns; consecutive texts, thoughts and calls of the assistant are one turn."""
     system = [TextPart(body.instructions)] if body.instructions else []
     turns: list[Turn] = []
     said: list[Part] = []
@@ -250,7 +250,7 @@ def _turns(
 
 
 def _of_assistant(item: wire.Item, place: str, losses: Losses, box: Toolbox) -> list[Part] | None:
-    """The parts of an item that the assistant made; None for any other."""
+    """The parts of an item that the assistant made; None for any other item."""
     if item.type == "function_call":
         name = box.there(Called(item.name or "", item.namespace or ""))
         return [ToolCallPart(item.call_id or "", name, item.arguments or "")]

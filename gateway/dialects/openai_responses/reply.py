@@ -30,7 +30,8 @@ INCOMPLETE = {
     "pause": "max_output_tokens",
     "content_filter": "content_filter",
 }
-"""Why an answer is not whole; who takes a filtered one for whole would go on with half of it."""
+"""Why an answer is incomplete; a caller who took a filtered one as complete would go on with half
+of it."""
 _REASONS = {"max_output_tokens": "length", "content_filter": "content_filter"}
 UNANSWERED = frozenset({"failed", "cancelled"})
 _ECHOED: Mapping[str, object] = {
@@ -92,7 +93,7 @@ def decode_reply(raw: bytes) -> Completion:
 
 
 def stop_reason(wire: Reply, *, has_calls: bool, is_refused: bool) -> str:
-    """Why an answer ended, in no dialect's words."""
+    """Why an answer ended, in the hub's words."""
     if is_refused:
         return "content_filter"
     if wire.status == "incomplete":
@@ -102,7 +103,7 @@ def stop_reason(wire: Reply, *, has_calls: bool, is_refused: bool) -> str:
 
 
 def is_repeatable(wire: Reply, *, is_refused: bool) -> bool:
-    """As `Completion` has it."""
+    """As in `Completion`."""
     reason = wire.incomplete_details.reason if wire.incomplete_details is not None else None
     is_cut = wire.status == "incomplete" and _REASONS.get(reason or "") == "length"
     return not is_refused and (is_cut or wire.status == "completed")
@@ -128,7 +129,7 @@ def _calls(item: Item) -> tuple[ToolCall, ...]:
 
 
 def _thought(item: Item) -> Delta:
-    """What was thought, in a summary or, as compatible servers tell it, in so many words."""
+    """The thinking, as a summary or, from compatible servers, in full."""
     if item.type != "reasoning":
         return Delta("thinking")
     text = PART_SEAM.join(each.text for each in item.summary or ())
@@ -141,7 +142,7 @@ def _says_something(thought: Delta) -> bool:
 
 
 def usage_of(reply: Reply) -> Usage | None:
-    """None where the upstream counted nothing; its cached tokens are part of the input."""
+    """None if the upstream counted nothing; its cached tokens are part of the input."""
     wire, is_sound = read_figures(reply.usage, UsageWire)
     if wire.input_tokens is None and wire.output_tokens is None:
         return None
@@ -176,7 +177,7 @@ def _estimated(items: Iterable[Item], output: Sequence[msgspec.Raw]) -> Usage:
 
 
 def own_fields(request: ChatRequest) -> dict[str, bytes | None]:
-    """What of a response is ours to say, whoever made it: its name, and where it is held."""
+    """The fields of a response that are ours whoever made it: its id, and where it is stored."""
     thread = request.thread
     assert thread is not None
     own: dict[str, bytes | None] = {
@@ -193,33 +194,33 @@ def own_fields(request: ChatRequest) -> dict[str, bytes | None]:
 
 
 def _naming(request: ChatRequest) -> Json:
-    """What says whose it is: a kept answer is found by it when its end user is to be erased."""
+    """Fields that say whose it is: used to find kept answers when an end user is erased."""
     return {name: value for name, value in request.tree.items() if name in NAMING_USERS}
 
 
 def _conversation_said(thread: Thread) -> Json | None:
-    """The conversation to which the answer is added: none where nothing is."""
+    """The conversation to which the answer is added; None without one."""
     return {"id": thread.conversation_id} if thread.adds else None
 
 
 def response_id(request: ChatRequest) -> str:
-    """The id under which it is kept here, or a name of this request's that leads nowhere."""
+    """The id under which it is kept here, or this request's own id, which leads nowhere."""
     thread = request.thread
     kept = thread.answer_id if thread is not None else ""
     return kept or "resp_" + request.request_id.removeprefix("req_")
 
 
 def status_at_end(response: bytes, *, is_cut: bool = False) -> bytes:
-    """How an answer has ended that is all here: what else an upstream says of that is its own.
+    """How an answer that has arrived in full ended; no other words of an upstream are passed on.
 
-    `is_cut` where the stream in which it came says so.
+    `is_cut` if the stream in which it came says so.
     """
     is_cut = is_cut or _STANDING.decode(response).status == "incomplete"
     return b'"incomplete"' if is_cut else b'"completed"'
 
 
 def patched(completion: Completion, request: ChatRequest) -> bytes:
-    """The upstream's own bytes with our id, and our estimate where it counted nothing."""
+    """The upstream's own bytes with our id, and our estimate if it counted nothing."""
     changes = own_fields(request)
     changes["status"] = status_at_end(completion.raw)
     if completion.usage.estimated:
@@ -256,12 +257,12 @@ def encode_reply(
 
 
 def ended(stop: str, *, is_refused: bool) -> str:
-    """Why an answer ended, as a response says it: a refusal in words is a whole answer."""
+    """Why an answer ended, in a response's words: a refusal in words is a complete answer."""
     return "end" if is_refused and stop == "content_filter" else stop
 
 
 def response_object(request: ChatRequest, model: str, stop: str | None) -> Json:
-    """A response without its output; `stop` None while it is still being made."""
+    """A response without its output; `stop` is None while it is still being made."""
     thread = request.thread
     assert thread is not None
     tree = request.tree
@@ -321,7 +322,7 @@ def call_item(
     arguments: str,
     status: str = "completed",
 ) -> Json:
-    """`called` is the id that results pair with, and the tool."""
+    """`called` is the id that results refer to, and the tool."""
     call_id, tool = called
     if tool.is_built_in:
         item: Json = {"id": item_id(request, built_in.PREFIXES[tool.kind], index)}
@@ -359,13 +360,13 @@ def reasoning_item(request: ChatRequest, index: int, thought: Delta) -> Json:
 
 
 def counted(usage: Usage) -> Json:
-    """What the end of a response says of its making: usage, and the tier that served it."""
+    """The fields at the end of a response about its making: usage, and the tier that served it."""
     tier = told_tier(usage)
     return {"usage": encode_usage(usage), **({"service_tier": tier} if tier else {})}
 
 
 def encode_usage(usage: Usage) -> Json:
-    """Usage in this dialect's words, where the input's count includes cached parts."""
+    """Usage in this dialect's words, in which the input's count includes cached parts."""
     return {
         "input_tokens": usage.input_tokens,
         "input_tokens_details": {

@@ -40,14 +40,14 @@ UNREADABLE = "invalid_encrypted_content"
 """The upstream's code for reasoning that another account, or another vendor, has sealed."""
 
 REASONING = "input.reasoning"
-"""How it is reported that a history goes on without its reasoning."""
+"""The name under which lost reasoning in a history is reported."""
 
 _HELD_ELSEWHERE: Mapping[str, str] = {
     "prompt": "Prompts that an upstream holds cannot be inspected; send the text",
 }
 REFERENCE = "item_reference"
 _ROOMS = ("container", "environment")
-"""Where a tool says in which of its vendor's rooms it works."""
+"""Fields in which a tool names the vendor's room it works in."""
 _MODES = frozenset({"auto", "none", "required"})
 _TRUNCATIONS = frozenset({None, "auto", "disabled"})
 _PARTS = frozenset(
@@ -56,7 +56,7 @@ _PARTS = frozenset(
         *("refusal", "summary_text", "reasoning_text", "text"),
     }
 )
-"""What stands inside of items; alone, each would be read by itself, and by a model as one."""
+"""Parts that belong inside items; alone, each would be read by itself, and by a model as one."""
 _REQUIRED_OF_ITEM = {
     "function_call": ("call_id", "name", "arguments"),
     "function_call_output": ("output",),
@@ -64,7 +64,7 @@ _REQUIRED_OF_ITEM = {
     REFERENCE: ("id",),
 }
 _REQUIRED_OF_PART = {"input_text": "text", "output_text": "text", "refusal": "refusal"}
-"""What a part of words holds; without them it would be refused as a kind of content unknown."""
+"""The field of a text part; without it the part would be refused as an unknown kind of content."""
 
 
 def decode_request(raw: bytes, request_id: str) -> ChatRequest:
@@ -72,7 +72,7 @@ def decode_request(raw: bytes, request_id: str) -> ChatRequest:
 
     Raises:
         FeatureUnsupported: it names something that an upstream holds; nobody could inspect it.
-        RequestInvalid: its answer is to be fetched later, and not to be kept.
+        RequestInvalid: its answer is to be fetched later, but not to be stored.
     """
     tree = decode_object(raw)
     if tree.get("background") is True and tree.get("store") is False:
@@ -155,10 +155,10 @@ def _check(wire: ResponsesBody, items: Iterable[Item]) -> None:
 
 
 def check_said(request: ChatRequest) -> None:
-    """Refuse to pass on a request in which items of kept answers are still only named.
+    """Refuse to pass on a request that still refers to items of kept answers by id only.
 
     Raises:
-        FeatureUnsupported: `threads` has not put them there.
+        FeatureUnsupported: `threads` has not inserted them.
     """
     if request.thread is None or not request.thread.references:
         return
@@ -171,7 +171,7 @@ def _tool_servers(tools: Iterable[tuple[str, Mapping[str, object]]]) -> list[tup
     """Addresses of remote tool servers; a connector that the vendor knows is an unknown address.
 
     Raises:
-        FeatureUnsupported: a tool works with what an upstream holds.
+        FeatureUnsupported: a tool works with something that an upstream holds.
     """
     servers = []
     for place, tool in tools:
@@ -184,7 +184,7 @@ def _tool_servers(tools: Iterable[tuple[str, Mapping[str, object]]]) -> list[tup
 
 
 def _is_held(room: object) -> bool:
-    """Whether a tool works in rooms that somebody made before, or with files that lie there."""
+    """Whether a tool works in rooms that were made before, or with files in them."""
     if isinstance(room, dict):
         return bool(room.get("container_id") or room.get("file_ids"))
     return isinstance(room, str)
@@ -221,7 +221,7 @@ def _image_bytes(part: Part, place: str, destinations: list[tuple[str, str]]) ->
 
 
 def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) -> UpstreamBody:
-    """The caller's own bytes with model and output limit set; the upstream holds nothing.
+    """The caller's own bytes with model and output limit set; the upstream stores nothing.
 
     Raises:
         FeatureUnsupported: the model cannot do what is asked.
@@ -240,7 +240,7 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
     fields["store"] = b"false"
     dropped = left_out + request.dropped + _fit(fields, request.tree, target)
     if BLOCK_MARK.encode() in request.raw and "input" in fields:
-        # Another vendor's thinking, sent back by a caller, is not for this one's eyes.
+        # Another vendor's thinking, sent back by a caller, is not meant for this vendor.
         fields["input"] = _filtered(fields["input"], _is_own)
         dropped += (REASONING,)
     if "reasoning_effort" in target.capabilities:
@@ -251,7 +251,7 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
 def _fit(
     fields: dict[str, msgspec.Raw | bytes], tree: Mapping[str, object], target: Target
 ) -> tuple[str, ...]:
-    """Take out of a request what the model does not take; what of it asked for something."""
+    """Remove fields that the model does not take; gives those that asked for something."""
     reasoning = tree.get("reasoning")
     effort = reasoning.get("effort") if isinstance(reasoning, dict) else None
     left_out = unfit(tree, target, RESPONSES_WORDS, reasons=reasons_at(target, effort))
@@ -267,7 +267,7 @@ def _fit(
 def without_sealed(raw: bytes) -> UpstreamBody | None:
     """A request without its reasoning items; None if there are none.
 
-    What they were paired with by ids is sent without those.
+    The items that were paired with them by ids are sent without these ids.
     """
     fields: dict[str, msgspec.Raw | bytes] = dict(body.split(raw))
     given = fields.get("input", b"")
@@ -281,7 +281,7 @@ def without_sealed(raw: bytes) -> UpstreamBody | None:
 
 
 def _filtered(given: msgspec.Raw | bytes, keep: Callable[[dict[str, object]], bool]) -> bytes:
-    """The items to keep; those of the answer that lost some lose the ids that paired them."""
+    """The items to keep; if any were removed, function calls lose the ids that paired them."""
     items = msgspec.json.decode(bytes(given))
     if not isinstance(items, list):
         return bytes(given)
@@ -300,7 +300,7 @@ def _is_own(item: dict[str, object]) -> bool:
 
 
 def check_limit(output_tokens_cap: int) -> int:
-    """The limit, if the vendor takes one that small.
+    """The limit, if the vendor accepts such a small one.
 
     Raises:
         FeatureUnsupported
@@ -311,6 +311,6 @@ def check_limit(output_tokens_cap: int) -> int:
 
 
 def _with_encrypted(include: object) -> bytes:
-    """What the caller wants included, and what makes reasoning resendable without being held."""
+    """The caller's `include`, plus the entry that lets reasoning be resent without being stored."""
     listed = list(include) if isinstance(include, list) else []
     return msgspec.json.encode(listed if ENCRYPTED in listed else [*listed, ENCRYPTED])

@@ -24,7 +24,7 @@ _NEXT_PART = (Delta("part"),)
 _SUMMARY_PART = "response.reasoning_summary_part.added"
 _ANNOTATED = "response.output_text.annotation.added"
 _EDGES = (".added", ".done")
-"""How kinds of events end that begin or end something; the others stand beside a text."""
+"""Endings of events that begin or end something; other events accompany a text."""
 _READ = frozenset(
     {
         *("response.output_text.delta", "response.function_call_arguments.delta"),
@@ -35,7 +35,7 @@ _READ = frozenset(
         *_FAILURES,
     }
 )
-"""Kinds of events that say something to us; any other may have a shape of its own."""
+"""Kinds of events that are read; events of other kinds may have any shape."""
 
 
 class ResponseStreamDecoder:
@@ -63,27 +63,28 @@ class ResponseStreamDecoder:
         self._ended = False
         self._refused = False
         self._calls: dict[int, int] = {}
-        """Place in the output → ordinal of the tool call there, the last where several are."""
+        """Place in the output → number of the tool call there, the last of several."""
         self._calls_count = 0
         self._begun: set[int] = set()
         """Calls whose arguments have begun to arrive."""
         self._texts: dict[int, bool] = {}
-        """Place in the output of each call that is a text → whether any of that has come."""
+        """Place in the output of each call with plain text → whether any of the text has come."""
         self._summed = -1
         """Place in the output of the reasoning whose summary began last."""
         self._said_at: set[int] = set()
-        """Places in the output of which words came piece by piece."""
+        """Places in the output whose words came piece by piece."""
         self._is_saying = False
-        """Whether such words came since a message was done last: not all name their place alike."""
+        """Whether such words came since the last message was done: not all events name their place
+        alike."""
         self._untold: list[Delta] = []
-        """What the event that is being read tells for the first time, and says once more."""
+        """New content of the current event that is usually a repetition."""
 
     def feed(self, data: bytes) -> list[StreamEvent]:
         return self._read_all(self._splitter.feed(data))
 
     @property
     def is_told(self) -> bool:
-        """Never: what says why a response stopped, and what it counts, is its terminal event."""
+        """Never: its terminal event tells why a response stopped, and its token counts."""
         return False
 
     def conclude(self) -> list[StreamEvent]:
@@ -93,9 +94,9 @@ class ResponseStreamDecoder:
         return sse.last_read(self._splitter, self._read_all)
 
     def _read_all(self, events: list[sse.Event]) -> list[StreamEvent]:
-        """Events, and before one that says again what nobody had said yet, that by itself.
+        """Events; content that one only repeats but was never sent comes first, as its own event.
 
-        It has no bytes: callers of this dialect read it where it stands.
+        It has no bytes: callers of this dialect read it in the original event.
         """
         found: list[StreamEvent] = []
         for event in events:
@@ -159,7 +160,7 @@ class ResponseStreamDecoder:
         if kind == _SUMMARY_PART:
             self._summed = wire.output_index
         if wire.delta:
-            # Of a tool that takes a text, or that only this dialect knows.
+            # Of a tool that takes text, or that only this dialect knows.
             if wire.output_index in self._texts:
                 self._texts[wire.output_index] = True
             opaque = Delta("opaque", wire.delta, wire.output_index)
@@ -190,13 +191,13 @@ class ResponseStreamDecoder:
         return start, Delta("tool_arguments", item.arguments, ordinal)
 
     def _text_begun(self, place: int, item: Item) -> tuple[Delta, ...]:
-        """A call that is a text: its pieces are told by its place in the output."""
+        """A call with plain text: its pieces are identified by its place in the output."""
         self._texts[place] = False
         tool_id, name = item.call_id or "", item.name or ""
         return (Delta("text_tool_start", index=place, tool_id=tool_id, name=name),)
 
     def _text_done(self, place: int, item: Item) -> list[Delta]:
-        """What nobody said of it until now is told here, or lost."""
+        """Parts of it that were not sent before are sent here, or lost."""
         deltas = [] if place in self._texts else [*self._text_begun(place, item)]
         if item.input and not self._texts[place]:
             self._texts[place] = True
@@ -206,13 +207,13 @@ class ResponseStreamDecoder:
     def _arguments(self, raw: bytes, wire: StreamWire) -> StreamEvent:
         ordinal = self._calls.get(wire.output_index)
         if ordinal is None:
-            # Nobody said whose, yet the caller reads them.
+            # Its call is unknown, but the caller reads it.
             return _said(raw, Delta("opaque", wire.delta or "", wire.output_index))
         self._begun.add(ordinal)
         return _said(raw, Delta("tool_arguments", wire.delta or "", ordinal))
 
     def _done(self, raw: bytes, wire: StreamWire) -> StreamEvent:
-        """The whole item: only here is a reasoning item complete."""
+        """The complete item: only here is a reasoning item complete."""
         item = _item(wire.item)
         if item.type == "reasoning" and (wrapped := wrapped_item(item)):
             return StreamEvent(raw, (Delta("thinking", redacted=wrapped),))
@@ -225,7 +226,7 @@ class ResponseStreamDecoder:
         return StreamEvent(raw, (), searches=searches_in(wire.item))
 
     def _message_done(self, wire: StreamWire, item: Item) -> None:
-        """Words that did not come piece by piece are told here, or lost."""
+        """Words that did not come piece by piece are sent here, or lost."""
         if not self._is_saying and wire.output_index not in self._said_at:
             self._untold += self._whole(item)
         if self._untold:
@@ -242,7 +243,7 @@ class ResponseStreamDecoder:
         )
 
     def _call_done(self, raw: bytes, wire: StreamWire, item: Item) -> StreamEvent:
-        """What nobody said of it until now is told here, or lost."""
+        """Parts of it that were not sent before are sent here, or lost."""
         ordinal = self._calls.get(wire.output_index)
         if ordinal is None:
             return self._added(raw, wire)
@@ -272,7 +273,7 @@ class ResponseStreamDecoder:
         )
 
     def _never_told(self, reply: Reply) -> list[Delta]:
-        """Of a stream that told no word and no call: those that only its last event has."""
+        """For a stream without any word or call: those that only its last event contains."""
         deltas: list[Delta] = []
         if self._said_at or self._calls or self._texts:
             return deltas
@@ -295,7 +296,7 @@ def _failed(wire: StreamWire, data: bytes) -> StreamEvent:
 
 
 def _failure(reply: Reply, word: str) -> StreamEvent:
-    """A response that ends with an error: what its upstream says of it, and what it counted."""
+    """A response that ends with an error: the upstream's message, and its token counts."""
     error: tuple[Delta, ...] = (Delta("error", word),)
     if (usage := usage_of(reply)) is not None:
         error += (Delta("usage", usage=usage),)

@@ -57,17 +57,17 @@ class ResponseStreamEncoder:
         self._sequence = -1
         self._failed = False
         self._open: _Open | None = None
-        """Text, refusal or thinking under way; closed by whatever comes after it."""
+        """The text, refusal or thinking being written; closed by whatever follows it."""
         self._calls: dict[int, _Open] = {}
         self._texts: dict[int, _Open] = {}
-        """Calls that are a text there, too: by numbers of their own."""
+        """Calls that have text there, too, by their own numbers."""
         self._output: dict[int, dict[str, object]] = {}
         self._count = 0
         self._stop = "end"
         self._refused = False
         self._tells_odds = asks_odds(request.tree)
         self._tokens: list[Token] = []
-        """Of the event that is being told: they go with the first words in it."""
+        """Tokens of the current event: they go with its first words."""
         self.response = b""
 
     def encode(self, events: list[StreamEvent]) -> bytes:
@@ -210,7 +210,7 @@ class ResponseStreamEncoder:
         item.tool_id, item.called = delta.tool_id, tool
         calls[delta.index] = item
         if tool.is_built_in:
-            # What it does has to be known for the first word about it.
+            # Nothing of the call can be sent before its action is known.
             return opening
         called = (item.tool_id, tool)
         added = call_item(self._request, item.index, called, "", "in_progress")
@@ -224,7 +224,7 @@ class ResponseStreamEncoder:
             return b""
         item.said.append(delta.text)
         if item.kind != "call":
-            # What it says here stands in JSON there, and is known when that is whole.
+            # The text is inside JSON there, and is known once that is complete.
             return b""
         self._sequence += 1
         return PIECES["call"] % (
@@ -235,7 +235,7 @@ class ResponseStreamEncoder:
         )
 
     def _text_called(self, delta: Delta) -> bytes:
-        """A call that is a text there, too, is told as it comes to who brought such a tool."""
+        """A call that has text there, too, is streamed to a caller who brought such a tool."""
         if delta.kind == "text_tool_start":
             called = self._names.get(delta.name)
             is_known = called is not None and called.is_custom
@@ -266,7 +266,7 @@ class ResponseStreamEncoder:
         return done + self._item_done(item, whole)
 
     def _whole_call(self, item: _Open, whole: dict[str, object]) -> bytes:
-        """A call of a built-in tool; of a shell's, each command is told by itself."""
+        """A call of a built-in tool; for a shell, each command is sent by itself."""
         place: dict[str, object] = {"output_index": item.index}
         added = {**place, "item": built_in.begun(item.kind, whole)}
         pieces = [self._event("response.output_item.added", added)]
@@ -282,7 +282,7 @@ class ResponseStreamEncoder:
         return self._event("response.output_item.done", {"output_index": item.index, "item": whole})
 
     def finish(self, comment: str, usage: Usage) -> bytes:
-        """Close what is open, item by item, then the whole response with its true usage."""
+        """Close what is open, item by item, then send the complete response with its true usage."""
         if self._failed:
             return b""
         pieces = [self._begin(), self._close(self._open)]

@@ -21,17 +21,17 @@ from gateway.dialects.openai_responses.wire import ListedTool, ToolWire
 
 
 ADDITIONAL = "additional_tools"
-"""An item that brings tools; Codex sends all of its tools in one."""
+"""The type of an item that brings tools; Codex sends all of its tools in one."""
 
 _NAMESPACE, _FUNCTION, _CUSTOM = "namespace", "function", "custom"
 _CROSSING = frozenset({_NAMESPACE, _FUNCTION, _CUSTOM})
-"""Types of tools that have words in other dialects, beside built-in ones that their caller runs."""
+"""Types of tools that other dialects can express, besides built-in ones that the caller runs."""
 _BRINGING = frozenset({ADDITIONAL, f"{built_in.SEARCH}_output"})
 
 _CALL = "function_call"
 _CALLS = {_CALL: _FUNCTION, "custom_tool_call": _CUSTOM}
 _TELLING = frozenset({"tools", "namespace", "input", "action", "operation", "execution"})
-"""What an item has that tells of other tools than plain functions."""
+"""Fields of an item that show that it concerns more than plain functions."""
 _KEPT = 48
 _REASON = "Only function tools exist there"
 _HOSTED = (
@@ -44,7 +44,7 @@ HOSTED_ITEMS = frozenset(
         *("image_generation_call", "mcp_call", "mcp_approval_request", "mcp_approval_response"),
     }
 )
-"""Types of items that say what a tool did that its vendor runs."""
+"""Types of items that report the work of tools that the vendor runs."""
 
 
 class Called(Struct, frozen=True):
@@ -53,7 +53,7 @@ class Called(Struct, frozen=True):
     name: str
     namespace: str = ""
     kind: str = _FUNCTION
-    """The type of the tool; a built-in one is called as its type is."""
+    """The type of the tool; a built-in tool's name is its type."""
 
     @property
     def is_custom(self) -> bool:
@@ -65,10 +65,9 @@ class Called(Struct, frozen=True):
 
 
 def listed(tree: Mapping[str, object]) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Every tool with its place: the request's, those that items bring, and those inside of them.
+    """Every tool with its place: the request's, those that items bring, and nested ones.
 
-    Whatever kind of item or tool it is that holds tools: nobody may be told of a place to connect
-    to unseen.
+    Whatever kind of item or tool contains them: no address to connect to may be passed on unseen.
     """
     yield from _inside(tree.get("tools"), "tools")
     items = tree.get("input")
@@ -86,13 +85,13 @@ def _inside(tools: object, place: str) -> Iterator[tuple[str, Mapping[str, objec
 
 
 def crosses(tool: Mapping[str, object]) -> bool:
-    """Whether a tool has words in other dialects."""
+    """Whether other dialects can express a tool."""
     kind = tool.get("type")
     return kind in _CROSSING or (kind in built_in.KINDS and _is_callers(str(kind), tool))
 
 
 def called_there(tree: Mapping[str, object]) -> Mapping[str, Called]:
-    """What tools are called there → what their caller means, where that is not the same."""
+    """Names of tools there → the caller's tools, if they differ."""
     known = _known(tree)
     if not known:
         return {there: Called(name) for there, name in renamed_tools(tree).items()}
@@ -104,9 +103,9 @@ def called_there(tree: Mapping[str, object]) -> Mapping[str, Called]:
 
 
 def _known(tree: Mapping[str, object]) -> dict[Called, None]:
-    """Tools that a request brings, and others than plain functions that it has called.
+    """Tools that a request brings, and other than plain functions that it has called.
 
-    Each once and in their order; none at all where all of them are plain functions.
+    Each once and in order; empty if all of them are plain functions.
     """
     tools, items = tree.get("tools"), tree.get("input")
     telling = [
@@ -159,9 +158,9 @@ def _is_plain(called: Called) -> bool:
 
 
 def _names(known: Mapping[Called, None]) -> dict[Called, str]:
-    """Names there of all tools but plain functions, whose names are theirs to keep.
+    """Names there of all tools except plain functions, which keep their own names.
 
-    Readable where no other tool of the request would have the same one, and never by chance.
+    Readable unless another tool of the request would get the same name, and never random.
     """
     taken = {tool_name(called.name) for called in known if _is_plain(called)}
     wishes = {called: _wish(called) for called in known if not _is_plain(called)}
@@ -183,7 +182,7 @@ def _told_apart(called: Called, wish: str) -> str:
 
 
 class Toolbox:
-    """Tools of one request on their way into a conversation."""
+    """Tools of one request while it is converted."""
 
     def __init__(self, tree: Mapping[str, object], losses: Losses) -> None:
         self._losses = losses
@@ -195,15 +194,15 @@ class Toolbox:
         self._again = False
 
     def there(self, called: Called) -> str:
-        """What another dialect's model calls it; what plain names may be is its writer's matter."""
+        """The tool's name in another dialect; the writer checks what plain names may look like."""
         if not self._names:
             return called.name
         return self._names.get(called, called.name)
 
     def bring(self, tools: object, place: str) -> list[str]:
-        """Read tools that an item brings: what it defines anew takes the place of what was.
+        """Read the tools that an item brings; they replace earlier ones of the same name.
 
-        Gives what they are called there. Raises like `put`.
+        Returns their names there. Raises like `put`.
         """
         self._again = True
         self.put(_read(tools, place), place)
@@ -212,10 +211,11 @@ class Toolbox:
         return [tool_name(self.there(each)) for each in brought]
 
     def put(self, tools: Iterable[ToolWire], place: str, namespace: ToolWire | None = None) -> None:
-        """Put a list of tools, or the inside of a namespace, to what there is.
+        """Add a list of tools, or the contents of a namespace.
 
         Raises:
-            FeatureUnsupported: one is neither a function nor run by a vendor, or has no such shape.
+            FeatureUnsupported: one is neither a function nor run by a vendor, or does not have the
+            expected shape.
         """
         for index, tool in enumerate(tools):
             if tool.type == _NAMESPACE and namespace is None and tool.name:
@@ -235,7 +235,7 @@ class Toolbox:
                 raise unsupported(f"{place}[{index}].type", _REASON, 19)
 
     def _put_one(self, tool: ToolWire, namespace: ToolWire | None, *, is_first: bool) -> None:
-        """What a namespace says of itself is said once, by the first function of it."""
+        """A namespace's description is given once, with its first function."""
         space = (namespace.name or "") if namespace is not None else ""
         name = self.there(Called(tool.name or "", space, tool.type))
         about = tool.description or ""
@@ -255,12 +255,12 @@ class Toolbox:
             self.tools.append(tool)
 
     def leave(self, kind: str, place: str) -> None:
-        """Note an item of the history that says what a tool did that its vendor runs."""
+        """Note an item of the history that reports the work of a tool that its vendor runs."""
         reason = "This kind of item has no equivalent there"
         self._losses.hosted.append(Hosted(f"{place}.type", f"input.{kind}", reason, 8))
 
     def choice(self, asked: ListedTool, place: str) -> ToolChoice:
-        """A tool that has to be called; raises FeatureUnsupported unless it is one there."""
+        """A tool that must be called; raises FeatureUnsupported if it cannot be expressed there."""
         own = Called(asked.type, kind=asked.type)
         if own.is_built_in and own in self._known:
             return ToolChoice("named", self.there(own))
@@ -268,7 +268,7 @@ class Toolbox:
             raise unsupported(f"{place}.type", _REASON, 19)
         called = Called(asked.name, asked.namespace or "", asked.type)
         if called not in self._known and not called.namespace:
-            # The vendor's own type has no word for the namespace here.
+            # The vendor's own type has no field for the namespace here.
             like = [
                 each
                 for each in self._known
@@ -288,10 +288,10 @@ def _read(tools: object, place: str) -> list[ToolWire]:
 
 
 def _hosted(tool: ToolWire) -> str:
-    """Which of the tools it is that a vendor runs by itself, whatever its version; empty if none.
+    """Which vendor-run tool it is, whatever its version; empty if none.
 
-    Without one of them a request asks for less; without one that its caller runs, it would be left
-    with no hands.
+    Without such a tool a request can do less; without a tool that its caller runs, the model could
+    do nothing at all.
     """
     if _is_run_by_caller(tool):
         return ""
@@ -303,7 +303,7 @@ def _is_run_by_caller(tool: ToolWire) -> bool:
 
 
 def _form(asked: object) -> TextForm:
-    """What a custom tool's text has to look like."""
+    """The required form of a custom tool's text."""
     if not isinstance(asked, dict) or asked.get("type") != "grammar":
         return TextForm()
     return TextForm(str(asked.get("syntax")), str(asked.get("definition")))

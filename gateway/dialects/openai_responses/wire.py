@@ -35,7 +35,7 @@ class Summary(Struct):
 
 
 class Item(Struct):
-    """One entry of the input or of the output; which fields mean something depends on `type`."""
+    """One entry of the input or of the output; `type` decides which fields mean something."""
 
     type: str | None = None
     id: str | None = None
@@ -70,7 +70,7 @@ class ToolWire(Struct):
 
 
 class ListedTool(Struct, kw_only=True):
-    """The vendor's own types say of it no more than that it is an object."""
+    """The vendor's own types say only that it is an object."""
 
     type: str = ""
     name: str | None = None
@@ -142,7 +142,7 @@ class UsageWire(Struct):
     input_tokens: Count | None = None
     output_tokens: Count | None = None
     total_tokens: object = None
-    """Not a count of its own: where it is none, nothing is missing."""
+    """Not a count of its own: without it nothing is missing."""
     input_tokens_details: InputDetails | None = None
     output_tokens_details: OutputDetails | None = None
 

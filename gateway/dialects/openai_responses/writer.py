@@ -54,7 +54,7 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
     """See `conversation` for what crosses.
 
     Raises:
-        FeatureUnsupported: it holds something a response cannot be asked for.
+        FeatureUnsupported: it holds something that a response cannot be asked for.
     """
     losses = Losses(talk.unplaced)
     talk = settled(talk, target, losses)
@@ -71,7 +71,7 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
     is_marked = any(part.cached for part in talk.system)
     if talk.system and not is_marked:
         fields["instructions"] = "\n".join(part.text for part in talk.system)
-    # Instructions cannot hold a breakpoint, so a marked system goes in front of the turns.
+    # Instructions cannot hold a breakpoint, so a marked system text goes in front of the turns.
     fields["input"] = _items((system, *talk.turns) if is_marked else talk.turns, losses)
     fields["max_output_tokens"] = check_limit(output_tokens_cap)
     fields["store"] = False
@@ -140,7 +140,7 @@ def _add_odds(fields: Json, talk: Conversation, target: Target) -> None:
 
 
 def _tool(tool: Tool, losses: Losses) -> Json:
-    """`strict` is said out loud: this dialect's default is the other way round."""
+    """`strict` is always written: this dialect's default is the opposite."""
     written: Json = {"type": "function", "name": tool_name(tool.name)}
     if tool.description:
         written["description"] = tool.description
@@ -192,7 +192,7 @@ def _items(turns: Iterable[Turn], losses: Losses) -> list[Json]:
 
 
 def _append_assistant(items: list[Json], parts: Iterable[Part], losses: Losses) -> None:
-    """One item per thought, text and call, in their order; texts in a row share a message."""
+    """One item per thought, text and call, in order; consecutive texts share a message."""
     said: list[Json] = []
     for part in parts:
         if isinstance(part, TextPart | RefusalPart):
@@ -236,7 +236,7 @@ def _call(part: ToolCallPart) -> Json:
 
 
 def _append_user(items: list[Json], turn: Turn, texts: set[str], losses: Losses) -> None:
-    """Results first, as the calls before them demand; what is left is one message.
+    """Results first, as required after calls; the rest is one message.
 
     `texts` are the ids of the last calls that were made with a text.
     """
@@ -258,11 +258,11 @@ def _is_blank(part: Part) -> bool:
 
 
 def _result(part: ToolResultPart) -> Json:
-    """A text alone is a string; several stay apart."""
+    """A single text is a string; several stay separate."""
     parts = part.parts
     first = parts[0] if parts else TextPart("")
     if part.is_error:
-        # Marked in its first text, which has to be made where a picture comes first.
+        # The mark is on its first text, which has to be added if an image comes first.
         if isinstance(first, TextPart):
             first = TextPart(ERROR_MARK + first.text, first.cached)
             parts = (first, *parts[1:])
