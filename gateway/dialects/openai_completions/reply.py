@@ -62,7 +62,7 @@ def passed_on(completion: Completion, request: ChatRequest) -> bytes:
 
     Raises:
         UpstreamMalformed: it made fewer or more continuations than asked for: nobody could tell
-        which of them belongs to which prompt.
+            which of them belongs to which prompt.
     """
     count = request.tree.get("n")
     asked = request.prompts * (count if isinstance(count, int) else 1)

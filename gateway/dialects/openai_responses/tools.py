@@ -215,7 +215,7 @@ class Toolbox:
 
         Raises:
             FeatureUnsupported: one is neither a function nor run by a vendor, or does not have the
-            expected shape.
+                expected shape.
         """
         for index, tool in enumerate(tools):
             if tool.type == _NAMESPACE and namespace is None and tool.name:
