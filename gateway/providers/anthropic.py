@@ -14,13 +14,13 @@ from gateway.types import DialectName
 
 
 ANTHROPIC_VERSION = "2026-10-21"
-"""What we speak ourselves; a caller of the same dialect may have pinned another."""
+"""Our own version; a caller of the same dialect may have pinned another."""
 
 ROUTES_MAX = 64
 
 
 class AnthropicProvider(HttpProvider):
-    """`api.anthropic.com`, or whatever speaks its protocol at a configured address."""
+    """`api.anthropic.com`, or a server with the same protocol at a configured address."""
 
     dialect: DialectName = "anthropic_messages"
     default_base_url: ClassVar[str] = "https://api.anthropic.com"
@@ -39,7 +39,7 @@ class AnthropicProvider(HttpProvider):
         return {**super().headers(credential), "anthropic-version": ANTHROPIC_VERSION}
 
     def route_for(self, call: UpstreamCall) -> Route:
-        """The prepared way for the version and the features that the caller asked for.
+        """The prepared route for the version and the features that the caller asked for.
 
         Both come from short lists (`dialects.anthropic_messages.protocol`), so few are ever made.
         """

@@ -52,7 +52,7 @@ Told = Callable[[Checkup], Awaitable[None]]
 
 
 class Checker:
-    """Takes the steps for one provider and one of its targets."""
+    """Runs the steps for one provider and one of its targets."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Checker:
         self._answer: Completion | None = None
 
     async def run(self, told: Told) -> Checkup:
-        """All steps, or those up to the first that fails; `told` hears of each as it ends."""
+        """Run all steps, or those up to the first that fails; `told` gets each as it ends."""
         steps: tuple[Step, ...] = ()
         provider = self._provider
         takes: dict[StepName, Callable[[], Awaitable[Ending]]] = {}
@@ -125,7 +125,7 @@ class Checker:
         return "good", "by_proxy" if is_proxy else "ok", found
 
     async def _connection(self, provider: HttpProvider) -> Ending:
-        """To the first address that lets one in, as the pool does; the last fault counts."""
+        """Connect to the first address that accepts, as the pool does; the last fault counts."""
         ending: Ending = ("bad", "unreachable", "")
         end_s = self._clock.monotonic_s() + provider.connect_timeout_s
         endpoint = provider.endpoint
@@ -146,7 +146,7 @@ class Checker:
         return ending
 
     async def _credential(self, provider: HttpProvider) -> Ending:
-        """By the list of models, which costs nothing."""
+        """Check the credential with the list of models, which costs nothing."""
         if provider.unavailable_reason:
             return "bad", "missing", ""
         try:
@@ -209,7 +209,7 @@ class Checker:
 
 
 def question(target: Target) -> bytes:
-    """The whole of what is sent: two letters, and one token wanted back."""
+    """The complete request body: two letters, and one token of answer."""
     if target.purpose == "embedding":
         return msgspec.json.encode({"model": target.name, "input": _QUESTION})
     messages = [{"role": "user", "content": _QUESTION}]
@@ -221,7 +221,7 @@ def _asks_in(target: Target) -> DialectName:
 
 
 def _ends_soon(way_out: WayOut | None, now_us: int) -> str:
-    """Which files of a provider's own hold what ends soon, or has ended; empty for none."""
+    """The provider's own files in which something has expired or will soon; empty if none."""
     found = []
     for setting, terms in (way_out.terms if way_out else {}).items():
         term = next_end(terms, now_us)
@@ -231,7 +231,7 @@ def _ends_soon(way_out: WayOut | None, now_us: int) -> str:
 
 
 def _fault(error: OSError | ssl.CertificateError, where: str) -> Ending:
-    """What a connection that was not made says of itself."""
+    """The reason why a connection failed."""
     if isinstance(error, TimeoutError):
         return "bad", "timeout", where
     if isinstance(error, ProxyFault):
@@ -239,7 +239,7 @@ def _fault(error: OSError | ssl.CertificateError, where: str) -> Ending:
     if isinstance(error, ssl.SSLCertVerificationError):
         return "bad", "certificate", error.verify_message
     if isinstance(error, ssl.SSLError):
-        # An alert is TLS: the other side read ours, and does not want it.
+        # An alert is TLS: the other side understood ours and refuses it.
         return "bad", "broken" if "ALERT" in (error.reason or "") else "not_tls", where
     if isinstance(error, ConnectionRefusedError):
         return "bad", "refused", where

@@ -8,7 +8,7 @@ from gateway.providers.egress.way_out import WayOut
 
 
 class Revealable(Protocol):
-    """A secret that has to be asked for by name, like `gateway.secrets.secret.Secret[str]`."""
+    """A secret whose text must be asked for, like `gateway.secrets.secret.Secret[str]`."""
 
     def reveal(self) -> str: ...
 
@@ -20,34 +20,34 @@ class ProviderConfig(Struct, frozen=True):
     kind: str
     jurisdiction: str
     base_url: str = ""
-    """Empty where the kind has a public address of its own."""
+    """Empty if the kind has a public address of its own."""
     credential: Revealable | None = None
     credential_is_named: bool = False
-    """Whether the settings name one: without it nothing is called, of no kind."""
+    """Whether the settings name one: without it nothing is called, whatever the kind."""
     credential_may_come: bool = False
-    """Whether its place is asked again and again: what is not there now may be there later."""
+    """Whether its source is read again and again: a missing credential may still come."""
     allow_plain_http: bool = False
     connect_timeout_s: float = 5.0
     probe_timeout_s: float = 5.0
     way_out: WayOut | None = None
-    """Its own proxy, trust and certificate; None where it is connected to as everybody is."""
+    """Its own proxy, trust and certificate; None if its connections need nothing special."""
     engine: str = "gatewright"
     priorities: bool = False
     events: str = ""
     events_replay: str = ""
 
     credential_header: str = "authorization"
-    """In which it is sent; there as a bearer token, in others as it is."""
+    """The header it is sent in; in this one as a bearer token, in others unchanged."""
     region: str = ""
-    """Of a cloud's provider: where its endpoint is, and what a signature is for."""
+    """For a cloud's provider: where its endpoint is, and the region in signatures."""
     project: str = ""
     identity: str = "credential"
-    """What proves it to a cloud: the credential as it is, an access key, or where we run."""
+    """How the cloud knows us: the credential itself, an access key, or the surroundings."""
     service: str = ""
     cross_region: bool = False
     token_url: str = ""
 
     @property
     def revealed_credential(self) -> str:
-        """The credential's text; empty when there is none."""
+        """The credential's text; empty without one."""
         return self.credential.reveal() if self.credential is not None else ""

@@ -38,11 +38,11 @@ Told = TypeVar("Told")
 ROUTES_MAX = 256
 GREEDY_S = 30.0
 SILENCES_MAX: Final = 4
-"""So many probes in a row may stay unanswered before an engine that was well counts as down.
+"""How many probes in a row may stay unanswered before an engine that was well counts as down.
 
-While it reads a long prompt, or where its own check waits in the queue behind one, an engine says
-nothing for a while. With the deadline of a probe this makes 20 seconds, after which engines that
-watch themselves say that they are stuck.
+An engine says nothing for a while if it reads a long prompt, or if its own health check queues
+behind one. With a probe's deadline this makes 20 seconds, after which engines that watch themselves
+report that they are stuck.
 """
 CACHE_WAIT_S = 5.0
 UNKNOWN_FORM = "it answers in an unknown form"
@@ -51,29 +51,29 @@ VALUES_MAX: Final = 100_000
 TOKENS_MAX: Final = 1_200_000
 METRICS_BYTES_MAX: Final = 4 * 1024 * 1024
 SHORT_METRICS_BYTES_MAX: Final = 32 * 1024
-"""Longer ones are read beside the loop: each line of them is looked at."""
+"""Longer ones are read off the loop: each line of them is looked at."""
 _PRIORITIES: Final[Mapping[str, bytes]] = {
     tier: b"%d" % place for place, tier in enumerate(SERVICE_TIERS)
 }
 """Engines that schedule by priority serve the lower number first."""
 _OURS_TO_SAY: Final = ("cache_salt", "extra_key", "priority")
-"""Whose cached prefixes a request may meet, and who goes first."""
+"""Fields that decide which cached prefixes a request may hit, and which request goes first."""
 
 
 class EngineModel(Struct, frozen=True):
-    """What the engine says about a model it serves."""
+    """What the engine reports about a model it serves."""
 
     id: str
     digest: str = ""
-    """Weights, tokenizer and template in one hash; empty from engines that do not say."""
+    """Weights, tokenizer and template in one hash; empty if the engine does not report it."""
     context_window_tokens: int = 0
-    """0 from engines that do not say."""
+    """0 if the engine does not report it."""
     max_model_len: int = 0
     """vLLM's and SGLang's name for the same."""
     capabilities: object = None
-    """Our engine's list of what the model can do; other engines mean other things by it."""
+    """Our engine's list of what the model can do; other engines use the field differently."""
     precision: str = ""
-    """In which formats, and on what, our engine computes: with other ones answers may differ."""
+    """Number formats and hardware of our engine: with others, answers may differ."""
 
     @property
     def told_capabilities(self) -> frozenset[str]:
@@ -102,14 +102,14 @@ class _Answer(Struct, frozen=True):
 
 
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What decoders raise for what is not in the form, not in UTF-8, or nested without end."""
+"""What decoders raise for content of another form, not in UTF-8, or nested too deeply."""
 
 _ANSWER = msgspec.json.Decoder(_Answer)
 _DECODER = msgspec.json.Decoder(_ModelList)
 
 
 class EngineProvider(HttpProvider):
-    """OpenAI-compatible HTTP that also tells its identity and whether it is ready."""
+    """OpenAI-compatible HTTP that also reports its identity and whether it is ready."""
 
     path: ClassVar[str] = "/v1/chat/completions"
     other_paths: ClassVar[Mapping[DialectName, str]] = COMPATIBLE_PATHS
@@ -133,18 +133,18 @@ class EngineProvider(HttpProvider):
 
     @property
     def event_addresses(self) -> tuple[str, str]:
-        """Where its KV events are published, and where they are told again; empty for nowhere."""
+        """Where its KV events are published, and where they are replayed; empty if nowhere."""
         return self._config.events, self._config.events_replay
 
     def salt_of(self, call: UpstreamCall) -> str:
-        """What keeps this caller's cached prefixes apart; empty where the engine takes none."""
+        """The salt that separates this caller's cached prefixes; empty if the engine takes none."""
         return self._salt(call.tenant, call.data_class) if self.capability.cache_salt else ""
 
     async def tokens_of(self, call: UpstreamCall) -> Sequence[int]:
-        """How the call's conversation is cut into tokens.
+        """The tokens of the call's conversation.
 
         Raises:
-            UpstreamFailed: it does not say.
+            UpstreamFailed: it does not report them.
             SovereigntyViolation: see `Egress.open`.
         """
         asked = structs.replace(call, leaves=unwatched)  # It is not answered by that.
@@ -153,7 +153,7 @@ class EngineProvider(HttpProvider):
 
     @property
     def tells_cache(self) -> bool:
-        """Whether it tells exactly what its prefix cache holds."""
+        """Whether it reports exactly what its prefix cache holds."""
         return self.capability.exact
 
     async def cache_news(self, epoch: str, since: int) -> CacheReport:
@@ -171,11 +171,11 @@ class EngineProvider(HttpProvider):
 
     @property
     def kind(self) -> str:
-        """What kind of engine it is: only those of one kind have to say the same to the letter."""
+        """The kind of engine: only engines of one kind have to give identical answers."""
         return self._config.engine
 
     async def figures(self) -> Figures | None:
-        """How much it has to do; None where it does not say.
+        """Its load; None if it does not report it.
 
         Raises:
             UpstreamFailed: it cannot be reached.
@@ -217,7 +217,7 @@ class EngineProvider(HttpProvider):
             raise ConfigurationInvalid(f"providers.{self.name}", "events", reason)
 
     def route_for(self, call: UpstreamCall) -> Route:
-        """The prepared way that says on whose behalf the call comes; few are ever made."""
+        """The prepared route that says on whose behalf the call comes; few are ever made."""
         if not self.capability.caller_headers:
             return super().route_for(call)
         return self._caller_route(call, self.other_paths.get(call.dialect, self.path))
@@ -239,7 +239,7 @@ class EngineProvider(HttpProvider):
         return route
 
     def _body(self, call: UpstreamCall) -> bytes:
-        """The call's body with salt and priority of ours; a caller's own are taken out."""
+        """The call's body with our salt and priority; a caller's own are removed."""
         able = self.capability
         if able.caller_headers:
             return call.body
@@ -251,13 +251,13 @@ class EngineProvider(HttpProvider):
         return patch(call.body, changes)
 
     def _salt(self, tenant: str, data_class: str) -> str:
-        """Equal for one tenant and class on every worker; not to be guessed without the key."""
+        """Equal for one tenant and class on every worker; it cannot be guessed without the key."""
         key = hashlib.sha256(self._config.revealed_credential.encode()).digest()
         named = f"{tenant}\0{data_class}".encode()
         return hashlib.blake2b(named, key=key, digest_size=24).hexdigest()
 
     async def probe(self) -> str:
-        """Ready, and able to say what it serves; or busy, as far as can be known."""
+        """Good if it is ready and reports what it serves, or if it may only be busy."""
         try:
             status, _ = await self._ask(self._ready_route)
             if status == HTTP_OK:
@@ -275,10 +275,10 @@ class EngineProvider(HttpProvider):
     async def list_models(self) -> tuple[EngineModel, ...]:
         """Identity and window of each model, for `gateway.money.catalogue.refine_target`.
 
-        While probes go unanswered: what it said last.
+        While probes go unanswered: its last answer.
 
         Raises:
-            UpstreamFailed: it cannot be reached, refuses, or answers something else.
+            UpstreamFailed: it cannot be reached, refuses, or gives another answer.
         """
         if self._silences and self._models:
             return self._models
@@ -323,7 +323,7 @@ _PROMPT_MAKERS: Final = frozenset({"model", "messages", "tools", "prompt"})
 
 
 def _conversation(call: UpstreamCall) -> bytes:
-    """What of a call's body makes its prompt."""
+    """The part of a call's body that makes its prompt."""
     fields = split(call.body).items()
     return join({key: value for key, value in fields if key in _PROMPT_MAKERS})
 
@@ -334,9 +334,9 @@ async def _told(
     bytes_max: int = ANSWER_BYTES_MAX,
     values_max: int = VALUES_MAX,
 ) -> Told:
-    """What an engine answers to a question of ours; raises UpstreamFailed.
+    """An engine's answer to a question of ours; raises UpstreamFailed.
 
-    It is read in one go, in which nobody else is served.
+    It is decoded in one go, during which nothing else is served.
     """
     try:
         body = await reply.read()
@@ -352,7 +352,7 @@ async def _told(
 
 
 def _check(body: bytes, bytes_max: int = ANSWER_BYTES_MAX, values_max: int = VALUES_MAX) -> None:
-    """Raises UpstreamMalformed where it would be read for long."""
+    """Raises UpstreamMalformed if decoding it would take long."""
     if len(body) > bytes_max or body.count(b",") > values_max:
         raise UpstreamMalformed(UNKNOWN_FORM)
 

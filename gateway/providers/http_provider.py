@@ -18,7 +18,7 @@ COMPATIBLE_PATHS: Mapping[DialectName, str] = {
     "openai_embeddings": "/v1/embeddings",
     "openai_completions": "/v1/completions",
 }
-"""What servers compatible with OpenAI's API may speak besides chat; not every one does."""
+"""Other APIs of servers compatible with OpenAI's; not every server has each of them."""
 
 
 BEARER_HEADER = "authorization"

@@ -14,7 +14,7 @@ from gateway.types import ChatRequest, DialectName, Target
 
 
 class OpenAIProvider(HttpProvider):
-    """`api.openai.com`, with a credential that must be there."""
+    """`api.openai.com`; a credential is required."""
 
     default_base_url: ClassVar[str] = "https://api.openai.com"
     path: ClassVar[str] = "/v1/chat/completions"
@@ -26,7 +26,7 @@ class OpenAIProvider(HttpProvider):
 
     count_path: ClassVar[str] = "/v1/responses/input_tokens"
     counts_tokens = True
-    """Of responses; for chat completions the vendor has no such question."""
+    """For responses; for chat completions the vendor has no token count."""
 
     def __init__(self, config: ProviderConfig, egress: Egress) -> None:
         super().__init__(config, egress)
@@ -35,7 +35,7 @@ class OpenAIProvider(HttpProvider):
         self.parcels = OpenAIParcels(ParcelPost(egress, self.way))
 
     def speaks(self, request: ChatRequest, target: Target) -> DialectName:
-        """The caller's own dialect; but newer models take tools in responses only.
+        """The caller's own dialect, except that newer models take tools in responses only.
 
         A request of another vendor's dialect goes where its tools can go.
         """

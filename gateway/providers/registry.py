@@ -29,12 +29,12 @@ from policies.facts import ASSURANCES
 
 
 class Kind(Struct, frozen=True):
-    """How to build a kind's adapter, and what its targets are."""
+    """How to build a kind's adapter, and properties of its targets."""
 
     build: Callable[[ProviderConfig, Egress], Provider]
     target_prefix: str = ""
     seals: str = ""
-    """In which dialect its models seal their reasoning: only they can read it again."""
+    """The dialect in which its models seal their reasoning: only they can read it again."""
 
 
 def _scripted(dialect: DialectName) -> Callable[[ProviderConfig, Egress], Provider]:
@@ -65,7 +65,7 @@ def build_provider(config: ProviderConfig, egress: Egress) -> Provider:
     """The adapter for a configured upstream; opens nothing yet.
 
     Raises:
-        ConfigurationInvalid: the kind is unknown, or the address is not one it may have.
+        ConfigurationInvalid: the kind is unknown, or the address is not allowed.
     """
     return _kind(config.name, config.kind).build(config, egress)
 
@@ -73,7 +73,7 @@ def build_provider(config: ProviderConfig, egress: Egress) -> Provider:
 def place(name: str, kind: str, jurisdiction: str, assurances: Collection[str] = ()) -> Place:
     """What targets take from this provider, for `gateway.money.catalogue.build_targets`.
 
-    What stands in the house promises nothing and keeps all promises.
+    In-house providers need no assurances: they fulfil all of them.
 
     Raises:
         ConfigurationInvalid: the kind or an assurance is unknown.
@@ -96,7 +96,7 @@ def _kind(name: str, kind: str) -> Kind:
 
 
 def _meant(kind: str) -> str:
-    """What to write for a server that is no kind of its own."""
+    """Advice on what to write for a server that is not a kind of its own."""
     if kind in ENGINES:
         return f'one in the house is kind = "engine" with engine = "{kind}"'
     return 'any other server that speaks OpenAI\'s API is "openai_compatible"'
@@ -111,7 +111,7 @@ def build_pool(
     """A pool of engines that were built before it.
 
     Raises:
-        ConfigurationInvalid: a member is no engine, or in another jurisdiction than the pool.
+        ConfigurationInvalid: a member is not an engine, or is in another jurisdiction.
     """
     source = f"providers.{config.name}"
     engines: dict[str, Replica] = {}
@@ -127,28 +127,28 @@ def build_pool(
 
 
 def parcel_service(provider: Provider | None) -> ParcelService | None:
-    """The batch API of an upstream's vendor; None where it has none that we speak."""
+    """The batch API of an upstream's vendor; None if it has none that we support."""
     kinds = OpenAIProvider | AnthropicProvider | ScriptedProvider
     return provider.parcels if isinstance(provider, kinds) else None
 
 
 def clouds_among(providers: Mapping[str, Provider]) -> dict[str, CloudProvider]:
-    """Those providers that prove themselves to a cloud, with what may run out."""
+    """The providers that authenticate to a cloud, possibly with credentials that expire."""
     return {name: each for name, each in providers.items() if isinstance(each, CloudProvider)}
 
 
 def is_pool(kind: str) -> bool:
-    """Whether a configured kind is made of other providers."""
+    """Whether a configured kind consists of other providers."""
     return KINDS.get(kind) is KINDS["pool"]
 
 
 def pools_among(providers: Mapping[str, Provider]) -> tuple[PoolProvider, ...]:
-    """Those providers that are pools."""
+    """The providers that are pools."""
     return tuple(each for each in providers.values() if isinstance(each, PoolProvider))
 
 
 def model_hosts(providers: Mapping[str, Provider]) -> dict[str, ModelHost]:
-    """Those providers that can be asked what they serve; a pool asks its own members."""
+    """The providers that report what they serve; a pool asks its own members."""
     inside = {member.name for pool in pools_among(providers) for member in pool.router.members}
     return {
         name: provider
@@ -159,5 +159,5 @@ def model_hosts(providers: Mapping[str, Provider]) -> dict[str, ModelHost]:
 
 
 def engines_among(hosts: Mapping[str, ModelHost]) -> dict[str, EngineProvider]:
-    """Those hosts that are one engine each, in no pool."""
+    """The hosts that are single engines, in no pool."""
     return {name: host for name, host in hosts.items() if isinstance(host, EngineProvider)}

@@ -25,7 +25,7 @@ from gateway.types import ChatRequest, DialectName, Target
 TARGET_PREFIX = "scripted/"
 _TEXT = "scripted"
 CALLS_KEPT = 1_000
-"""A worker that is tried out for days must not hold all that it was asked."""
+"""A worker that is tried out for days must not keep every call it got."""
 
 
 class ScriptedReply(Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class ScriptedReply(Struct, frozen=True, kw_only=True):
 
 
 class ScriptedProvider:
-    """Implements `gateway.ports.Provider`; `calls` are the newest let through."""
+    """Implements `gateway.ports.Provider`; `calls` are the newest accepted ones."""
 
     counts_tokens = False
 

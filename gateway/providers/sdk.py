@@ -15,7 +15,7 @@ Vendor = Literal["anthropic", "openai"]
 
 
 async def probe(vendor: Vendor, egress: Egress, models_route: Route, deadline_s: float) -> str:
-    """List the models through the vendor's SDK; empty when that works, else why not."""
+    """List the models through the vendor's SDK; empty if that works, otherwise the reason."""
     clients = await asyncio.to_thread(_load)
     verdict: str = await clients.PROBES[vendor](egress, models_route, deadline_s)
     return verdict

@@ -15,17 +15,17 @@ from gateway.providers.egress.client import Egress, Route
 from gateway.providers.http_provider import describe_status
 
 
-# The credential is in the route already; the SDKs only want to see that there is one.
+# The credential is in the route already; the SDKs only check that there is one.
 _IN_THE_ROUTE = "held-by-the-egress"
 
 
 LIST_BYTES_MAX = 32 * 1024
-"""Of a longer list of models nothing is read."""
+"""A longer list of models is not read."""
 _NO_MODELS = b'{"object":"list","data":[],"has_more":false,"first_id":null,"last_id":null}'
 
 
 class EgressTransport(httpx2.AsyncBaseTransport):
-    """Sends an SDK's GET to the route it stands for, and to nothing else."""
+    """Sends an SDK's GET to the route it stands for, and nowhere else."""
 
     def __init__(self, egress: Egress, route: Route, deadline_s: float) -> None:
         self._egress = egress
@@ -46,13 +46,13 @@ class EgressTransport(httpx2.AsyncBaseTransport):
         except UpstreamFailed as error:
             raise httpx2.ConnectError(error.message) from error
         headers = {"content-type": "application/json"}
-        # An SDK makes an object of each model, on the event loop; its status is what is asked for.
+        # An SDK makes an object of each model, on the event loop; only the status is needed.
         body = body if len(body) <= LIST_BYTES_MAX else _NO_MODELS
         return httpx2.Response(reply.status, headers=headers, content=body, request=request)
 
 
 def http_client(egress: Egress, route: Route, deadline_s: float) -> httpx2.AsyncClient:
-    """An httpx2 client that reads no proxy and no credential from its surroundings."""
+    """An httpx2 client that reads no proxy and no credential from its environment."""
     return httpx2.AsyncClient(
         transport=EgressTransport(egress, route, deadline_s), trust_env=False, timeout=deadline_s
     )

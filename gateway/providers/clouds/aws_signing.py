@@ -24,14 +24,14 @@ from gateway.providers.egress.client import Route
 
 
 LONG_BYTES: Final = 512 * 1024
-"""A longer body is hashed beside the loop."""
-# At the level `debug` it writes down what it signs, session tokens with it, and what STS answers.
+"""A longer body is hashed off the loop."""
+# At level `debug` it logs what it signs, including session tokens, and the answers of STS.
 logging.getLogger("botocore").setLevel(logging.WARNING)
 _SIGNED: Final = ("content-type", "anthropic-version", "anthropic-beta")
 
 
 def access_key_of(config: ProviderConfig) -> ReadOnlyCredentials:
-    """`ID:SECRET` or `ID:SECRET:SESSION_TOKEN`.
+    """Reads `ID:SECRET` or `ID:SECRET:SESSION_TOKEN`.
 
     Raises:
         ConfigurationInvalid: it is neither.
@@ -100,7 +100,7 @@ class SignedProof:
 
 
 def _sent(route: Route) -> dict[str, str]:
-    """What of a route's headers is signed: what says how the body is to be read."""
+    """The headers of a route that are signed: those that say how to read the body."""
     lines = (line.partition(": ") for line in route.head.decode("ascii").split("\r\n")[1:])
     return {name: value for name, _, value in lines if name in _SIGNED}
 
@@ -110,7 +110,7 @@ async def _found() -> Lease[ReadOnlyCredentials]:
 
 
 def _find() -> Lease[ReadOnlyCredentials]:
-    """What boto3's chain finds; a session of its own, so that replaced files are read again."""
+    """What boto3's chain finds, with a session of its own: replaced files are read again."""
     try:
         found: Any = botocore.session.Session().get_credentials()
         if found is None:

@@ -27,13 +27,13 @@ _SIGNED_AS: Final[Mapping[str, str]] = {
     "bedrock-runtime": "bedrock",
 }
 _MODEL: Final = re.compile(r"(?:([a-z-]{2,16})\.)?anthropic\.[A-Za-z0-9_:-][A-Za-z0-9._:-]{0,127}")
-"""An id of Anthropic's; in front of it a profile may stand, which spans regions."""
+"""An Anthropic model id, optionally after a profile's prefix, which spans regions."""
 _NOT_THE_CALLERS: Final[Mapping[str, bytes | None]] = {
     "anthropic_version": None,
     "anthropic_beta": None,
     "user_profile_id": None,
 }
-"""The cloud reads them of a body: what headers say is ours to pass on, and who asks ours to say."""
+"""Body fields that the cloud reads: we pass on such settings in headers, and say who asks."""
 
 
 class BedrockProvider(CloudProvider):

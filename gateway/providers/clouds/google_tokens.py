@@ -28,7 +28,7 @@ from gateway.providers.egress.client import Egress
 from gateway.providers.egress.endpoint import parse_endpoint
 
 
-# It tells of an answer that it cannot use in its own words; ours go to the log of the provider.
+# It quotes answers that it cannot use; our own words go to the provider's log.
 logging.getLogger("google.auth").setLevel(logging.ERROR)
 SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
 TOKEN_URL: Final = "https://oauth2.googleapis.com/token"  # noqa: S105 - an address
@@ -40,7 +40,7 @@ _METADATA: Final = "metadata.google.internal"
 
 
 class Told(Response):
-    """An answer, as google-auth reads it."""
+    """An answer in the form that google-auth reads."""
 
     def __init__(self, status: int, headers: Mapping[str, str], data: bytes) -> None:
         self._status, self._headers, self._data = status, headers, data
@@ -59,7 +59,7 @@ class Told(Response):
 
 
 class Asker(Request):
-    """How google-auth asks: from its thread, by the egress on the loop."""
+    """Requests of google-auth: made in its thread, sent by the egress on the loop."""
 
     def __init__(
         self, config: ProviderConfig, egress: Egress, loop: asyncio.AbstractEventLoop
@@ -113,7 +113,7 @@ class GoogleTokens:
     """Fetches tokens for one provider."""
 
     def __init__(self, config: ProviderConfig, egress: Egress) -> None:
-        """Raises ConfigurationInvalid where the credential is no service account's key."""
+        """Raises ConfigurationInvalid if the credential is not a service account's key."""
         self._config, self._egress = config, egress
         _check_token_url(config)
         self._own = self._service_account() if config.credential is not None else None
@@ -145,7 +145,7 @@ class GoogleTokens:
             if info.get("type") != "service_account":
                 raise ConfigurationInvalid(source, "credential", reason)
             if info.get("token_uri", expected) not in (expected, TOKEN_URL):
-                # A key is what proves us, not what says to whom.
+                # A key proves who we are; it does not decide where it is sent.
                 named = "names another token_uri than `token_url`"
                 raise ConfigurationInvalid(source, "credential", named)
             return _SERVICE_ACCOUNT.from_service_account_info(
@@ -156,7 +156,7 @@ class GoogleTokens:
 
 
 def _check_token_url(config: ProviderConfig) -> None:
-    """Raises ConfigurationInvalid where no token can be asked for there, or none would be."""
+    """Raises ConfigurationInvalid if no token could be requested there, or none would be."""
     if not config.token_url:
         return
     source = f"providers.{config.name}"

@@ -19,22 +19,22 @@ from gateway.providers.egress.client import Route
 
 Held = TypeVar("Held")
 AHEAD_S: Final = 300.0
-"""So long before its end another one is asked for."""
+"""How long before its end a credential is replaced."""
 MARGIN_S: Final = 10.0
-"""A call that leaves now is looked at by the cloud a little later."""
+"""The cloud checks a call a little after it has left."""
 RETRY_S: Final = 10.0
-"""After an answer that helped nothing, good or bad, nobody asks again for so long."""
+"""How long to wait for the next request after an answer of no use, good or bad."""
 LOOK_S: Final = 60.0
-"""What has no end may be replaced where it lies, so it is looked at again and again."""
+"""A credential without an end may be replaced at its source, so it is read again regularly."""
 FETCH_S: Final = 20.0
 
 
 MISREAD: Final = (ValueError, LookupError, TypeError, AttributeError)
-"""What clouds' libraries raise of an answer that is well-formed and says something else."""
+"""Exceptions of the clouds' libraries for answers that are well-formed but unexpected."""
 
 
 class NoProofError(Exception):
-    """Nothing could be had to prove a call with; `reason` names no secret and no account."""
+    """No proof for a call could be had; `reason` names no secret and no account."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -42,7 +42,7 @@ class NoProofError(Exception):
 
 
 class Lease(Struct, Generic[Held], frozen=True):
-    """What was fetched, and when it ends; None where nobody said."""
+    """A fetched credential, and when it ends; None if that is unknown."""
 
     held: Held
     ends_us: int | None = None
@@ -52,31 +52,31 @@ class Lease(Struct, Generic[Held], frozen=True):
 
 
 class Proof(Protocol):
-    """What a provider's calls are proved with."""
+    """The credential that proves a provider's calls."""
 
     @property
     def reason(self) -> str:
-        """Why no call can be proved now; empty where one can, or where nobody has tried."""
+        """Why no call can be proved now; empty if one can, or if nothing was tried yet."""
         ...
 
     async def renew(self) -> None:
-        """Fetch anew what ends soon. Raises nothing: `reason` says how it went."""
+        """Fetch credentials anew that end soon. Raises nothing: `reason` says how it went."""
         ...
 
     async def ready(self) -> None:
-        """Wait until a call can be proved; raises UpstreamUnreachable where none can."""
+        """Wait until a call can be proved; raises UpstreamUnreachable if none can."""
         ...
 
     async def close(self) -> None:
-        """Nobody asks any more."""
+        """Stop: there are no more calls."""
         ...
 
     def doubt(self) -> None:
-        """The cloud did not accept it, so another one is asked for ahead of its end."""
+        """Note that the cloud did not accept it, so that another is fetched before its end."""
         ...
 
     async def headers(self, method: str, route: Route, body: bytes) -> Mapping[str, str]:
-        """What proves one request; only after `ready`."""
+        """The headers that prove one request; only after `ready`."""
         ...
 
     @property
@@ -86,7 +86,7 @@ class Proof(Protocol):
 
 
 class KeyProof:
-    """A key that is sent as a bearer token, and replaced by whoever keeps it."""
+    """A key that is sent as a bearer token, and replaced by the keeper of secrets."""
 
     reason = ""
 
@@ -94,16 +94,16 @@ class KeyProof:
         self._key = key
 
     async def renew(self) -> None:
-        """The keeper of secrets does."""
+        """Nothing to do: the keeper of secrets renews it."""
 
     async def ready(self) -> None:
         """It always is."""
 
     async def close(self) -> None:
-        """It holds nothing open."""
+        """There is nothing to close."""
 
     def doubt(self) -> None:
-        """Nothing else can be asked for."""
+        """There is nothing else to ask for."""
 
     async def headers(self, method: str, route: Route, body: bytes) -> Mapping[str, str]:
         del method, route, body
@@ -115,7 +115,7 @@ class KeyProof:
 
 
 class Leased(Generic[Held]):
-    """Keeps one lease good. `fetch` raises NoProofError, and runs on this object's loop."""
+    """Keeps one lease valid. `fetch` raises NoProofError, and runs on this object's loop."""
 
     def __init__(
         self, fetch: Callable[[], Awaitable[Lease[Held]]], clock: Clock | None = None
@@ -130,7 +130,7 @@ class Leased(Generic[Held]):
 
     @property
     def held(self) -> Held | None:
-        """What is good now."""
+        """The credential that is valid now."""
         lease = self._lease
         return lease.held if lease is not None and self._left_s(lease) > MARGIN_S else None
 

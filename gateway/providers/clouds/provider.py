@@ -50,12 +50,12 @@ class CloudProvider(HttpProvider, ABC):
 
     @property
     def proof(self) -> Proof:
-        """What calls are proved with."""
+        """The proof of its calls."""
         return self._proof
 
     @property
     def is_ambient(self) -> bool:
-        """Whether what proves us is found where we run, and no credential is named."""
+        """Whether the credential comes from the surroundings, and none is named."""
         return self._config.identity == "ambient"
 
     @property
@@ -69,14 +69,14 @@ class CloudProvider(HttpProvider, ABC):
 
     @abstractmethod
     def check_model(self, model: str) -> str:
-        """Why a target's model cannot be asked for here; empty where it can."""
+        """Why a target's model cannot be used here; empty if it can."""
 
     @abstractmethod
     def prepared(self, call: UpstreamCall) -> tuple[str, bytes]:
-        """The path that a call takes, and its body as it is sent."""
+        """The path of a call, and its body as it is sent."""
 
     async def open(self, call: UpstreamCall) -> UpstreamReply:
-        """See `gateway.ports.Provider`; a refusal is read here, to be told in our words."""
+        """See `gateway.ports.Provider`; a refusal is read here, and reported in our words."""
         check_clearance(self.endpoint.jurisdiction, call)
         await self._require_proof(call.deadline_s)
         path, body = self.prepared(call)
@@ -88,7 +88,7 @@ class CloudProvider(HttpProvider, ABC):
 
     async def list_status(self, deadline_s: float) -> int:
         status = await self._looked(deadline_s)
-        # Its proof was accepted: who may ask a model need not be let look around.
+        # The credential was accepted: the right to use a model need not include the right to list.
         return UNLISTED if status == FORBIDDEN else status
 
     async def _looked(self, deadline_s: float) -> int:
@@ -110,7 +110,7 @@ class CloudProvider(HttpProvider, ABC):
         await self._proof.close()
 
     async def _require_proof(self, deadline_s: float) -> None:
-        """Raises UpstreamUnreachable where no call can be proved now."""
+        """Raises UpstreamUnreachable if no call can be proved now."""
         lacks = "" if self.is_ambient else super().unavailable_reason
         if lacks:
             raise UpstreamUnreachable(f"the upstream cannot be called: {lacks}")
@@ -126,7 +126,7 @@ class CloudProvider(HttpProvider, ABC):
         return route.with_headers(await self._proof.headers(method, route, body))
 
     def _route_to(self, path: str, call: UpstreamCall) -> Route:
-        """The prepared way for a path, and the version and features that the caller asked for."""
+        """The prepared route for a path, and the version and features that the caller asked for."""
         wanted = path, call.version, *call.betas
         route = self._prepared.get(wanted)
         if route is None:
@@ -142,7 +142,7 @@ class CloudProvider(HttpProvider, ABC):
 
     @property
     def _hidden(self) -> tuple[str, ...]:
-        """What stands in no answer to a caller."""
+        """Texts that appear in no answer to a caller."""
         return (*self._proof.secrets, self._config.project)
 
     async def _retold(self, reply: EgressReply) -> UpstreamReply:
@@ -157,7 +157,7 @@ class CloudProvider(HttpProvider, ABC):
 
 
 def _check(config: ProviderConfig, identities: tuple[str, ...]) -> None:
-    """Raises ConfigurationInvalid where region, jurisdiction and identity are not of one piece."""
+    """Raises ConfigurationInvalid if region, jurisdiction and identity do not fit together."""
     source = f"providers.{config.name}"
     region, jurisdiction = config.region, config.jurisdiction
     if not REGION.fullmatch(region):
@@ -177,7 +177,7 @@ def _check(config: ProviderConfig, identities: tuple[str, ...]) -> None:
 
 
 def _check_host(config: ProviderConfig, host: str) -> None:
-    """An address of one region and the name of another: one of them is a mistake."""
+    """If address and name are of different regions, one of them is a mistake."""
     if (named := regions_in(host)) and config.region not in named:
         reason = f"is in {min(named)}, and `region` says {config.region}"
         raise ConfigurationInvalid(f"providers.{config.name}", "base_url", reason)

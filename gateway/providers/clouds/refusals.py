@@ -20,7 +20,7 @@ SAID_BYTES_MAX: Final = 64 * 1024
 VALUES_MAX: Final = 2000
 MESSAGE_LENGTH_MAX: Final = 2000
 _STATUSES: Final[Mapping[str, int]] = {
-    # Amazon's: its words without `Exception`.
+    # Amazon's: its error names without `Exception`.
     **dict.fromkeys(
         (
             *("ExpiredToken", "UnrecognizedClient", "InvalidClientTokenId", "InvalidSignature"),
@@ -79,9 +79,9 @@ _OWN_BUSINESS: Final = (
 
 
 def retold(status: int, raw: bytes, hidden: Sequence[str]) -> tuple[int, bytes]:
-    """A refusal's status as it is meant, and its body as Anthropic's API would say it.
+    """A refusal's actual status, and its body in the format of Anthropic's API.
 
-    `hidden` are texts that are left out wherever they stand.
+    `hidden` are texts that are removed wherever they occur.
     """
     kind, message, is_vendors = _said(raw)
     if not is_vendors:
@@ -101,7 +101,7 @@ def retold(status: int, raw: bytes, hidden: Sequence[str]) -> tuple[int, bytes]:
 
 
 def without_business(text: str, hidden: Sequence[str]) -> str:
-    """A text without names of accounts, resources, keys and what is `hidden`."""
+    """A text without names of accounts, resources, keys and the `hidden` texts."""
     for own in hidden:
         if own:
             text = text.replace(own, "[hidden]")

@@ -140,7 +140,7 @@ _FIRST_WORDS: Final[Mapping[str, Countries]] = {
     "me": frozenset({"ae", "bh", "il", "qa", "sa"}),
     "il": frozenset({"il"}),
 }
-"""Of a region that is newer than this list, and of profiles and multi-regions that span several."""
+"""For regions newer than this list, and for profiles and multi-regions that span several."""
 _SPANS: Final[Mapping[str, Countries]] = {
     "us": frozenset({"us"}),
     "eu": _EU,
@@ -151,7 +151,7 @@ _SPANS: Final[Mapping[str, Countries]] = {
     "us-gov": frozenset({"us"}),
     ANYWHERE: _ALL,
 }
-"""What a model's prefix at Amazon, or a multi-region at Google, may be answered in."""
+"""Countries in which a model's prefix at Amazon, or a multi-region at Google, may answer."""
 
 
 def spans(word: str) -> bool:
@@ -160,9 +160,9 @@ def spans(word: str) -> bool:
 
 
 def contradiction(where: str, jurisdiction: str) -> str:
-    """Why what is asked in a region, or in those of a profile, is not in a jurisdiction.
+    """Why requests to a region, or to those of a profile, leave a jurisdiction.
 
-    Empty where that fits, and where the label is none that we know: then it is the operator's word.
+    Empty if it fits, and if the label is unknown to us: then the operator's word counts.
     """
     allowed = _LABELS.get(jurisdiction.lower())
     if allowed is None:
@@ -173,12 +173,12 @@ def contradiction(where: str, jurisdiction: str) -> str:
     if "-" not in where:  # Several regions, and which ones nobody here knows.
         return _said(where, jurisdiction)
     about = _FIRST_WORDS.get(where.partition("-")[0])
-    # A region that nobody here knows: its first word is all that there is to go by.
+    # For an unknown region only its first word can be used.
     return "" if about is None or about & allowed else _said(where, jurisdiction)
 
 
 def regions_in(host: str) -> frozenset[str]:
-    """Regions that a host's name names."""
+    """The regions that occur in a host name."""
     words = re.split(r"\.|-aiplatform", host)
     return frozenset(word for word in words if word in _PLACES or _US.fullmatch(word))
 

@@ -9,7 +9,7 @@ from gateway.providers.egress.reply import EgressReply
 
 
 class CloudReply:
-    """An answer as it came; of an error that it may turn out to be, callers are told less."""
+    """An answer as it came; if it turns out to be an error, callers get a rewritten one."""
 
     def __init__(self, reply: EgressReply, hidden: Sequence[str]) -> None:
         """`hidden` are texts that nobody is told."""
@@ -32,7 +32,7 @@ class CloudReply:
 
 
 class Refusal:
-    """See `gateway.ports.UpstreamReply`; its body is in our words already."""
+    """See `gateway.ports.UpstreamReply`; its body is already in our words."""
 
     is_event_stream = False
 
@@ -67,4 +67,4 @@ class Refusal:
         return status, said
 
     async def close(self) -> None:
-        """The connection is given back already."""
+        """The connection has already been given back."""

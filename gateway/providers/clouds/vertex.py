@@ -69,7 +69,7 @@ class VertexProvider(CloudProvider):
 
     @classmethod
     def checked_credential(cls, config: ProviderConfig) -> str:
-        """A key in JSON, which stands in no header: it is read where tokens are fetched."""
+        """A key in JSON; it is not sent in a header, but read where tokens are fetched."""
         return config.revealed_credential
 
     def prepared(self, call: UpstreamCall) -> tuple[str, bytes]:

@@ -95,7 +95,7 @@ class Egress:
     def open(
         self, route: Route, call: UpstreamCall, body: bytes | None = None
     ) -> Coroutine[Any, Any, "EgressReply"]:
-        """Send a call's body, or what its provider made of it, and wait for the reply's headers.
+        """Send a call's body, or its provider's version of it, and wait for the reply's headers.
 
         Raises:
             SovereigntyViolation: before anything else, also before a connection is taken.
@@ -107,10 +107,10 @@ class Egress:
         return self._send(b"POST", route, sent, call.deadline_s, leaves=call.leaves)
 
     async def ask(self, route: Route, deadline_s: float) -> "EgressReply":
-        """A GET with nothing of any caller in it, hence without clearance; raises like `open`.
+        """A GET without anything from a caller, hence without clearance; raises like `open`.
 
-        It has its own deadline, however short callers wait for a first byte, and does not wait for
-        a connection behind them: whether an upstream answers is asked while all connections are
+        Its own deadline holds, however short a time callers wait for a first byte. It does not
+        queue for a connection behind them: upstreams are probed even while all connections are
         taken. It is the only request that may be sent twice: a kept connection may have died
         unnoticed.
         """
@@ -124,7 +124,7 @@ class Egress:
     async def tell(
         self, route: Route, body: bytes, deadline_s: float, *, may_be_coded: bool = False
     ) -> "EgressReply":
-        """A POST with nothing of any caller in it, with its own deadline; raises like `open`.
+        """A POST without anything from a caller, with its own deadline; raises like `open`.
 
         `may_be_coded` is for callers that need only the status: a compressed body is left unread.
         """
@@ -135,7 +135,7 @@ class Egress:
     async def hand_over(
         self, route: Route, calls: Sequence[UpstreamCall], body: bytes, deadline_s: float
     ) -> "EgressReply":
-        """A POST with the lines of many callers, each cleared by itself; raises like `open`."""
+        """A POST with lines of many callers, each with its own clearance; raises like `open`."""
         for call in calls:
             check_clearance(route.endpoint.jurisdiction, call)
         return await self._send(b"POST", route, body, deadline_s, fresh=True)
@@ -166,7 +166,7 @@ class Egress:
         headers_due = now_s + min(deadline_s, limits.first_byte_s)
         pool = self._started_pool()
         origin = pool.origin(route.endpoint, route.place)
-        # Nothing here waits, so it needs no timeout, which would cost more than all the rest.
+        # Nothing here waits, so it needs no timeout, which would cost more than everything else.
         connection = None if fresh else pool.take_kept(origin)
         if connection is None:
             connect_s = route.connect_timeout_s
@@ -188,7 +188,7 @@ class Egress:
         """The addresses that connections to this endpoint, or its proxy, are made to; for tests.
 
         Raises:
-            OSError: it has none, or none that it may have.
+            OSError: it has none, or none that is allowed.
         """
         return await self._resolver.resolve(*endpoint.first_hop)
 
@@ -234,8 +234,8 @@ def check_clearance(jurisdiction: str, call: UpstreamCall) -> None:
     """The second check of sovereignty, at the last possible place.
 
     Raises:
-        SovereigntyViolation: the endpoint's jurisdiction is not cleared, or not the one that the
-            plan had chosen.
+        SovereigntyViolation: the endpoint's jurisdiction is not cleared, or is not the one that the
+            plan chose.
     """
     if jurisdiction not in call.clearance or jurisdiction != call.target.jurisdiction:
         raise SovereigntyViolation("the destination is outside what policy permits")

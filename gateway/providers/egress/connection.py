@@ -23,7 +23,7 @@ from gateway.providers.egress.unsent import unsent_bytes
 HEAD_BYTES_MAX = 64 * 1024
 TOO_LARGE = "the upstream's reply is too large"
 BUFFERED_BYTES_MAX = 256 * 1024
-"""Beyond this nothing more is read from the upstream until the caller has taken what there is."""
+"""With more than this unread by the caller, nothing more is read from the upstream."""
 
 _INFORMATIONAL = range(100, 200)
 
@@ -76,7 +76,7 @@ class Connection(asyncio.Protocol):
         """Whether the reply has arrived completely."""
         self.may_be_kept = False
         self.is_stream = False
-        """Whether it is processed piece by piece, and so only at the permitted speed."""
+        """Whether it is processed piece by piece, and therefore only at the permitted speed."""
         self._enough_bytes, self._hasty_bytes, self._turn_s = BUFFERED_BYTES_MAX, 0, 0.0
 
     # --- what the egress does ---------------------------------------------------------------------
@@ -88,7 +88,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_usable(self) -> bool:
-        """Whether an exchange may begin; not after a body that the upstream has not taken."""
+        """Whether an exchange may begin; not after a body that the upstream did not take."""
         return self.is_open and not unsent_bytes(self._transport)
 
     def send(self, head: bytes, body: bytes) -> None:
@@ -98,7 +98,7 @@ class Connection(asyncio.Protocol):
         self._transport.writelines((head, body) if body else (head,))
 
     def expect_until(self, end_s: float, idle_s: float = math.inf) -> None:
-        """How long the upstream has: until `end_s`, and `idle_s` while somebody waits for it.
+        """Set the upstream's deadlines: `end_s` in all, and `idle_s` while its data is awaited.
 
         The timer checks again only when the earliest deadline may have passed. Deadlines mostly
         move on with time, so a busy connection sets its timer about once a minute.
@@ -123,14 +123,14 @@ class Connection(asyncio.Protocol):
         """What has arrived since the last call, or what arrives next; empty at the end.
 
         Raises:
-            UpstreamFailed: what had arrived before has been read, and nothing more will come.
+            UpstreamFailed: everything that had arrived has been read, and nothing more will come.
         """
         while not self._pieces:
             if self.is_complete:
                 return b""
             if self._failure is not None:
                 raise self._failure
-            # As `_more` does, without a coroutine of its own for every piece of a stream.
+            # Like `_more`, but without a coroutine for every piece of a stream.
             self._waits_since_s = self._loop.time()
             self._waiter = waiter = self._loop.create_future()
             try:
@@ -140,10 +140,10 @@ class Connection(asyncio.Protocol):
         return self.take()
 
     async def flow(self, take: Callable[[bytes], bool]) -> None:
-        """Pass on what arrives, as it arrives, until `take` has enough or nothing more comes.
+        """Pass on data as it arrives, until `take` has enough or nothing more comes.
 
-        No task is woken for a piece: that costs as much as all that is done with it. The next
-        `read` says how it ended; what `take` raises is raised here.
+        No task is woken for a piece: that costs as much as everything else done with it. The next
+        `read` says how it ended; exceptions of `take` are raised here.
         """
         if self._pieces and take(self.take()):
             return
@@ -182,7 +182,7 @@ class Connection(asyncio.Protocol):
         self.expect_until(end_s)
 
     def cut(self) -> None:
-        """Close at once: the upstream may stop working."""
+        """Close at once, so that the upstream may stop working."""
         self._stop_timer()
         self._let_go()
         self._transport.abort()
@@ -190,7 +190,7 @@ class Connection(asyncio.Protocol):
     # --- what the event loop does -----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are no subclass of asyncio's.
+        # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
@@ -200,7 +200,7 @@ class Connection(asyncio.Protocol):
             self._go_on()
             return
         if not self._is_in_use or self.is_complete:
-            # What nobody asked for could be taken for the answer to the next request.
+            # Unrequested bytes could be taken for the answer to the next request.
             self._fail(UpstreamMalformed("the upstream sent more than its reply"))
             return
         known_bytes = self.body_bytes
@@ -223,7 +223,7 @@ class Connection(asyncio.Protocol):
         else:
             self._hand_over(self._take)
         has_enough = self.body_bytes - self._taken_bytes > self._enough_bytes
-        # Behind a reply's end it goes on reading: what lay there unread would answer the next one.
+        # After a reply's end reading goes on: unread bytes there would answer the next request.
         if has_enough and not (self._is_paused or self.is_complete):
             self._pause()
 
@@ -233,7 +233,7 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _go_on(self) -> None:
-        """Process the next slice of what came at once, then wait for the next turn."""
+        """Process the next slice of data that came at once, then wait for the next turn."""
         self._turn, is_body = None, self._is_head_complete and not self.is_stream
         length = HASTY_BYTES if is_body else SLICE_BYTES
         piece, self._ahead = self._ahead[:length], self._ahead[length:]
@@ -243,7 +243,7 @@ class Connection(asyncio.Protocol):
             self._hasty_bytes += len(piece)
             self._turn_s = self._pace.next_s(self._loop.time(), piece, self._hasty_bytes)
         if self.is_complete or not self._is_sliced:
-            # A whole answer that came with its head; or behind a reply's end, and refused for it.
+            # A complete answer that came with its head; or bytes behind a reply, to be refused.
             self._turn_s = 0.0
             if rest := self._let_go():
                 self.data_received(rest)
@@ -251,7 +251,7 @@ class Connection(asyncio.Protocol):
             self._let_come()
 
     def _let_come(self) -> None:
-        """The next slice in its turn, or how the connection ended; else what is sent from now."""
+        """Schedule the next slice, or report how the connection ended; else resume reading."""
         if self._failure is None and (self._ahead or self._loop.time() < self._turn_s):
             self._turn = self._loop.call_at(self._turn_s, self._go_on)
         elif self._loss is not None:
@@ -260,7 +260,7 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _let_go(self) -> bytes:
-        """No turn comes any more; returns what was not processed."""
+        """Cancel further turns; returns the bytes that were not processed."""
         if self._turn is not None:
             self._turn.cancel()
             self._turn = None
@@ -295,7 +295,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self.is_complete:
-            # A second reply in the same read; the first one is whole.
+            # A second reply in the same read; the first one is complete.
             self.may_be_kept = False
             raise ValueError("more than one reply")
 
@@ -316,7 +316,7 @@ class Connection(asyncio.Protocol):
         if self.headers.get("content-type", "").startswith("text/event-stream"):
             self.is_stream, self._enough_bytes = True, SLICE_BYTES
         else:
-            # One read may bring forty thousand chunks, each of which is looked at.
+            # One read may bring forty thousand chunks, each of which costs time.
             self._is_sliced = "transfer-encoding" in self.headers
 
     def on_body(self, body: bytes) -> None:
@@ -359,7 +359,7 @@ class Connection(asyncio.Protocol):
             waiter.set_result(None)
 
     def _fail(self, failure: UpstreamFailed) -> None:
-        """The first failure counts; the reader gets it after what had arrived before."""
+        """The first failure counts; the reader gets it after everything that had arrived before."""
         self.may_be_kept = False
         if self._failure is None:
             self._failure = failure
@@ -381,7 +381,7 @@ class Connection(asyncio.Protocol):
     def _look(self) -> None:
         self._stop_timer()
         now_s = self._loop.time()
-        # While nobody waits for it, the upstream may be waiting for our caller.
+        # While nothing waits for its data, the upstream may be waiting for our caller.
         waits = self._waiter is not None and self._turn is None
         idle_since_s = self._waits_since_s if waits else now_s
         end_s = min(self._end_s, idle_since_s + self._idle_s)

@@ -17,7 +17,7 @@ from gateway.secrets.secret import Secret
 
 
 Reach = Literal["loopback", "private", "anywhere"]
-"""Which addresses a host name may turn out to be."""
+"""Which addresses a host name may resolve to."""
 
 _HOST_NAME = re.compile(r"(?!-)[a-z0-9-]{1,63}(?:\.(?!-)[a-z0-9-]{1,63})*")
 _BASE_URL = re.compile(
@@ -58,11 +58,11 @@ class Endpoint(Struct, frozen=True):
     """Empty, or starts with a slash and ends without one."""
     reach: Reach
     way_out: WayOut | None = None
-    """How its connections leave, where that is not straight and under the system's authorities."""
+    """How its connections leave, if not directly and under the system's authorities."""
 
     @property
     def proxy(self) -> Proxy | None:
-        """Who is connected to instead, and looks its name up."""
+        """The proxy that is connected to instead, and looks up the endpoint's name."""
         return None if self.way_out is None else self.way_out.proxy
 
     @property
@@ -73,10 +73,10 @@ class Endpoint(Struct, frozen=True):
 
     @property
     def place(self) -> Place:
-        """What connections to it are kept by.
+        """The key under which connections to it are kept.
 
-        Its way out is part of it: what was connected with other trust, another certificate or
-        through another proxy is another place.
+        Its way out is part of it: a connection made with other trust, another certificate or
+        through another proxy belongs to another place.
         """
         return self.scheme, self.host, self.port, self.way_out
 
@@ -101,9 +101,9 @@ def parse_endpoint(
 ) -> Endpoint:
     """Check a configured base URL.
 
-    Plain http is for loopback unless it is allowed by name; what is called in-house must have a
-    loopback or private address, because its jurisdiction label claims that data stays home. Behind
-    a proxy that can be known of an address only: nobody here sees where a name leads there.
+    Plain http is for loopback unless it is allowed by name. An in-house endpoint must have a
+    loopback or private address, because its jurisdiction label claims that data stays home; behind
+    a proxy only a literal address can prove that, since the proxy resolves names.
 
     Raises:
         ConfigurationInvalid: naming the provider, the key and the reason, never the URL.
@@ -132,7 +132,7 @@ def parse_endpoint(
 
 
 def _out_of_bounds(address: Address) -> str:
-    """Why an upstream is not connected to, and what to write for one that may be."""
+    """Why an upstream is not connected to, and what to configure instead."""
     if may_reach(address, "anywhere"):
         return (
             "is a public address, and kind engine has to be in the house; a server elsewhere is "
@@ -195,26 +195,26 @@ def may_reach(address: Address, reach: Reach) -> bool:
 
 
 def _is_ours(loopback: Address) -> bool:
-    """Whether it is this machine's, and not that of whoever unwraps an IPv4 address from it."""
+    """Whether it is this machine's own address, not that of a relay that unwraps IPv4 from it."""
     return loopback.is_loopback or getattr(loopback, "ipv4_mapped", None) is not None
 
 
 def _is_tunnelled(address: Address) -> bool:
-    """Whether its packets go through a relay elsewhere, whatever address they go to behind it."""
+    """Whether its packets go through a relay elsewhere, whatever their final address."""
     if isinstance(address, ipaddress.IPv4Address):
         return False
     return address.sixtofour is not None or address.teredo is not None
 
 
 def _is_private(address: Address) -> bool:
-    # Of IPv6 more is called private than what stays in a house, such as the ends of tunnels.
+    # In IPv6 more counts as private than stays in a house, such as the ends of tunnels.
     if isinstance(address, ipaddress.IPv6Address):
         return address in _UNIQUE_LOCAL
     return address.is_private or address in _SHARED
 
 
 def _unwrap(address: Address) -> Address:
-    """The IPv4 address that an IPv6 one stands for, if it does."""
+    """The IPv4 address that an IPv6 address stands for, if any."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address.ipv4_mapped is not None:
@@ -225,7 +225,7 @@ def _unwrap(address: Address) -> Address:
         return address.sixtofour
     if address.teredo is not None:
         return address.teredo[1]
-    # Without a zone, which an address of its own would be.
+    # Without a zone, with which it would count as a different address.
     return ipaddress.IPv6Address(int(address))
 
 
@@ -242,7 +242,7 @@ def _split(base_url: str) -> tuple[Literal["http", "https"], str, int, str]:
 
 
 def _parse_host(host: str) -> Address | None:
-    """The address, or None for a name; ValueError for anything that only looks like one of them."""
+    """The address, or None for a name; ValueError for anything that only looks like either."""
     try:
         if host.startswith("["):
             return ipaddress.IPv6Address(host[1:-1])

@@ -14,10 +14,10 @@ RATE_LIMIT_HEADERS = frozenset(
         ),
     }
 )
-"""What the two vendors say of how much may still be asked, and from when."""
+"""The two vendors' headers on how many requests are left, and when limits reset."""
 
 REQUEST_IDS = "request-id"
-"""Under which all of those below are kept, one behind the other."""
+"""The name under which all of those below are kept, joined."""
 
 REQUEST_ID_HEADERS = (
     "request-id",  # Anthropic, also at Google's cloud
@@ -26,7 +26,7 @@ REQUEST_ID_HEADERS = (
     "x-amzn-requestid",  # Bedrock
     "x-litellm-call-id",  # LiteLLM
 )
-"""In which an upstream says what it calls a request."""
+"""Headers with an upstream's own id of a request."""
 
 KEPT_HEADERS = dict.fromkeys(map(str.encode, REQUEST_ID_HEADERS), REQUEST_IDS) | {
     name.encode(): name
@@ -41,4 +41,4 @@ KEPT_HEADERS = dict.fromkeys(map(str.encode, REQUEST_ID_HEADERS), REQUEST_IDS) |
         "transfer-encoding",
     )
 }
-"""By what they are called on the wire."""
+"""By their names on the wire."""

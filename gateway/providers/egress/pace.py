@@ -11,21 +11,21 @@ from typing import Final
 HASTY_BYTES: Final = 16 * 1024
 """What a stream may bring in one read without waiting: some hundred events.
 
-The fastest models say a megabyte in a second, which is a fifth of that in each turn of the loop.
+The fastest models send a megabyte per second, which is a fifth of this per turn of the loop.
 """
 SLICE_BYTES: Final = 4 * 1024
-"""How much of what is more is looked at in one go."""
+"""How much of any excess is processed at once."""
 FREE_BYTES: Final = 1024 * 1024
-"""What a stream may bring so without waiting but for others: what stands between may hold back a
-whole answer, and hardly any is longer."""
+"""How much a stream may bring in this way and wait only for others' turns: an intermediary may hold
+back a complete answer, and hardly any is longer."""
 LINE_BYTES: Final = 40
-"""What the end of a line counts beside its bytes: an empty event costs nearly as much as a word."""
+"""Added for each line end: an empty event costs nearly as much as a word."""
 PACE_BYTES_S: Final = 1024 * 1024
-"""Of all hasty streams together, which is about a fifth of a worker's time."""
+"""The rate of all hasty streams together, about a fifth of a worker's time."""
 
 
 class Pace:
-    """Whose turn comes when; belongs to one event loop."""
+    """Schedules the slices of hasty streams; belongs to one event loop."""
 
     __slots__ = ("_free_s",)
 
@@ -33,9 +33,9 @@ class Pace:
         self._free_s = 0.0
 
     def next_s(self, now_s: float, piece: bytes, hasty_bytes: int) -> float:
-        """When the next slice may be looked at, after a piece that was just taken.
+        """When the next slice may be processed, after a piece that was just taken.
 
-        `hasty_bytes` is how much its stream has brought like that.
+        `hasty_bytes` is how much its stream has brought in this way.
         """
         if hasty_bytes <= FREE_BYTES:
             return now_s

@@ -28,7 +28,7 @@ TRIES_LEAST = 3
 
 
 class Origin:
-    """What the pool keeps for one place: idle connections, free turns, and who waits for one."""
+    """The pool's state for one place: idle connections, free turns, and the queue for turns."""
 
     __slots__ = ("endpoint", "free", "idle", "waiting")
 
@@ -58,17 +58,17 @@ class Origin:
             if turn.done() and not turn.cancelled():
                 self.end_turn()
             elif turn in self.waiting:
-                # Not when a turn ended meanwhile and passed over this one.
+                # It is not there if a turn ended meanwhile and passed over this one.
                 self.waiting.remove(turn)
             raise
 
     def take_beside(self) -> None:
-        """A turn at once, beyond those that there are if need be."""
+        """Take a turn at once, beyond the limit if need be."""
         self.free -= 1
 
     def end_turn(self) -> None:
         if self.free < 0:
-            # Somebody did not wait for a turn: that one is made up for first.
+            # Some caller did not wait for a turn: that one is made up for first.
             self.free += 1
             return
         while self.waiting:
@@ -109,7 +109,7 @@ class Pool:
     def origin(self, endpoint: Endpoint, place: Place) -> Origin:
         """The part of the pool for an endpoint; endpoints at one place share it.
 
-        `place` is the endpoint's own: asked for once, and not for each request.
+        `place` is the endpoint's own, computed once and not for each request.
         """
         known = self._origins.get(place)
         if known is None:
@@ -118,7 +118,7 @@ class Pool:
         return known
 
     def _forget_unused(self) -> None:
-        """Each renewed certificate makes an origin; the former, once empty, are not kept."""
+        """Each renewed certificate makes a new origin; the old one is dropped once it is empty."""
         unused = [
             place
             for place, origin in self._origins.items()
@@ -128,7 +128,7 @@ class Pool:
             del self._origins[place]
 
     def take_kept(self, origin: Origin) -> Connection | None:
-        """A kept connection, if there are one and a turn: the way of nearly every request."""
+        """A kept connection, if there is one and a free turn: the path of nearly every request."""
         if origin.free <= 0 or (kept := origin.newest_idle()) is None:
             return None
         origin.free -= 1
@@ -144,12 +144,12 @@ class Pool:
         fresh: bool = False,
         waits: bool = True,
     ) -> Connection:
-        """A connection for one exchange; goes back with `give_back`, whatever became of it.
+        """A connection for one exchange; return it with `give_back`, however the exchange ended.
 
-        Who does not wait for a turn gets one more than there are.
+        A caller that does not wait for a turn gets one beyond the limit.
 
         Raises:
-            UpstreamUnreachable, UpstreamTimeout: there is none to be had before `end_s`.
+            UpstreamUnreachable, UpstreamTimeout: none is available before `end_s`.
         """
         has_turn = False
         try:
@@ -175,7 +175,7 @@ class Pool:
         raise _unconnected() if has_turn else UpstreamTimeout(NO_ANSWER)
 
     def give_back(self, origin: Origin, connection: Connection) -> None:
-        """An exchange is over: keep its connection if the reply was whole, else cut it."""
+        """An exchange is over: keep its connection if the reply was complete, else cut it."""
         self._in_use.discard(connection)
         if connection.is_complete and connection.may_be_kept and connection.is_usable:
             connection.rest(self._loop.time() + self._keep_alive_s)
@@ -185,7 +185,7 @@ class Pool:
         origin.end_turn()
 
     def close(self) -> None:
-        """Cut every connection; exchanges break, and those that wait for one have none."""
+        """Cut every connection; exchanges break, and callers that wait for one get none."""
         self._is_closed = True
         idle = [one for origin in self._origins.values() for one in origin.idle]
         for connection in [*self._in_use, *idle]:
@@ -198,17 +198,17 @@ class Pool:
             origin.waiting.clear()
 
     async def reach(self, endpoint: Endpoint, address: str) -> None:
-        """Open a connection to one address, with TLS where there is to be, and cut it at once.
+        """Open a connection to one address, with TLS if needed, and cut it at once.
 
         Raises:
-            OSError, ssl.CertificateError: as the transport has it.
+            OSError, ssl.CertificateError: from the transport.
         """
         (await self._connect_to(endpoint, address)).cut()
 
     async def _connect(self, endpoint: Endpoint, timeout_s: float) -> Connection:
-        """To the first address that answers in its part of the time (`part_s`).
+        """Connect to the first address that answers within its share of the time (`part_s`).
 
-        Its name is looked up in as much time again.
+        The name lookup may take as much time again.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -253,7 +253,7 @@ class Pool:
         return connection
 
     async def _trust(self, endpoint: Endpoint) -> ssl.SSLContext | None:
-        """Whom a connection believes, and what it shows of us; None for plain http."""
+        """The trust and client certificate of a connection; None for plain http."""
         if endpoint.scheme == "http":
             return None
         if endpoint.way_out is not None and endpoint.way_out.tls is not None:
@@ -264,7 +264,7 @@ class Pool:
         return self._tls
 
     async def _addresses(self, endpoint: Endpoint) -> tuple[Sequence[str], str]:
-        """Addresses of the first hop's host, or none and the reason; a literal is its own."""
+        """Addresses of the first hop's host, or none and the reason; literals stay as they are."""
         host, port = endpoint.first_hop
         try:
             return (str(ipaddress.ip_address(host)),), ""
@@ -283,7 +283,7 @@ class Pool:
 
 
 def part_s(left_s: float, addresses_left: int) -> float:
-    """How long the next of so many addresses may take: what one did not need is the others'."""
+    """The time limit for the next of so many addresses; unused time is left for the others."""
     return max(left_s, 0.0) / min(addresses_left, TRIES_LEAST)
 
 

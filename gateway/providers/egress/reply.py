@@ -22,25 +22,25 @@ _PROOF = re.compile(rb"(?im)^(?:authorization: \S+ |(?:x-)?api-key: )(\S{6,})\r?
 _LENGTH = re.compile(r"[0-9]{1,20}")
 """More digits are zeros: the parser takes any number of them, and Python reads 4300."""
 _HARMLESS = re.compile(r"[0-9A-Za-z.:+-]{1,40}")
-"""Numbers, durations and times: all that a limit's header says."""
+"""Numbers, durations and times: all that a rate-limit header needs."""
 
 RETRY_AFTER_S_MAX = 86_400.0
 REFUSAL_BYTES_MAX = 1024 * 1024 + 1
-"""Of a longer refusal nothing but its status is told (`gateway.dispatch.refusals`)."""
+"""Of a longer refusal only the status is reported (`gateway.dispatch.refusals`)."""
 
 
 class EgressLimits(Struct, frozen=True):
-    """Bounds on what an upstream may cost us; settings have the same names as numbers here."""
+    """Bounds on what an upstream may cost us; the settings have the same names as numbers here."""
 
     first_byte_s: float = 120.0
-    """From sending to the reply's headers, waiting for a connection of the pool included."""
+    """From sending to the reply's headers, including the wait for a connection of the pool."""
     idle_s: float = 60.0
     """Between two pieces of a body, while we wait for it."""
     reply_bytes_max: int = 32 * 1024 * 1024
     connections_per_host_max: int = 1024
     keep_alive_s: float = 15.0
     may_be_coded: bool = False
-    """A compressed body is left unread, instead of taken for no answer."""
+    """Whether a compressed body is left unread instead of counting as a failure."""
 
 
 class EgressReply:
@@ -72,18 +72,18 @@ class EgressReply:
         deadline: float,
         head: bytes = b"",
     ) -> None:
-        """`head` is what was sent before the body; what proves us in it is told to nobody."""
+        """`head` is what was sent before the body; our credential in it is told to nobody."""
         self._head = head
         self._pool, self._origin, self._connection = pool, origin, connection
         self._limits, self._deadline = limits, deadline
         self._is_closed = False
         self._length_bytes: int | None = None
-        """As the head says it."""
+        """The length that the head states."""
         self._body_bytes = 0
-        """Once it is closed: from then on the connection's figures may be of another reply."""
+        """Set on closing: afterwards the connection's figures may belong to another reply."""
         self.status = 0
         self.is_coded = False
-        """Whether its body is compressed, and so nothing that may be read."""
+        """Whether its body is compressed, and so cannot be read."""
         self.is_event_stream = False
         self.retry_after_s: float | None = None
         self.upstream_ids: tuple[str, ...] = ()
@@ -92,7 +92,7 @@ class EgressReply:
         """Read the head that has arrived; from here on its body's limits hold.
 
         Raises:
-            UpstreamMalformed: it is a redirect, or its body is compressed and may not be.
+            UpstreamMalformed: it is a redirect, or its body is compressed although it must not be.
         """
         self._connection.expect_until(self._deadline, self._limits.idle_s)
         headers, self.status = self._connection.headers, self._connection.status
@@ -113,7 +113,7 @@ class EgressReply:
 
     @property
     def rate_limits(self) -> Mapping[str, str]:
-        """Of a refusal only: on a good answer they would tell how busy other callers are."""
+        """Only for a refusal: on a good answer they would show how busy other callers are."""
         if self.status // 100 == 2:  # noqa: PLR2004
             return NO_RATE_LIMITS
         headers = self._connection.headers
@@ -148,11 +148,11 @@ class EgressReply:
         return self.without_proof(whole[:REFUSAL_BYTES_MAX])
 
     def named(self, said: str) -> tuple[str, ...]:
-        """What the upstream calls a call in its answer's body, as far as a record may repeat it."""
+        """The upstream's ids in an answer's body, as far as a record may repeat them."""
         return ids_in(said, _PROOF.findall(self._head))
 
     def without_proof(self, whole: bytes) -> bytes:
-        """A refusal, which may have said what we were to be known by."""
+        """A refusal with our credential removed, in case it repeats it."""
         for proof in _PROOF.findall(self._head):
             whole = whole.replace(proof, b"[removed]")
         return whole
@@ -191,11 +191,11 @@ class EgressReply:
 
 
 def _coding(headers: Mapping[str, str]) -> str:
-    """What is wrong with how a body is coded; empty where nothing is."""
+    """What is wrong with a body's coding; empty if nothing."""
     if (headers.get("content-encoding") or "identity") != "identity":
         return "the upstream compressed its reply although it must not"
     if headers.get("transfer-encoding", "chunked").lower() != "chunked":
-        # Below the chunks may be gzip, which the parser hands on as the body.
+        # Inside the chunks may be gzip, which the parser hands on as the body.
         return "the upstream coded its reply although it must not"
     return ""
 
@@ -203,9 +203,8 @@ def _coding(headers: Mapping[str, str]) -> str:
 def parse_retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds to wait, from `retry-after-ms` or `retry-after` in either of its forms.
 
-    Names are in lower case.
-    A date is compared with the upstream's own `date`, so that no clock has to be right. Nobody is
-    told to wait longer than a day, or without end.
+    Names are in lower case. A date is compared with the upstream's own `date`, so that no clock has
+    to be right. The result is never longer than a day.
     """
     try:
         if (milliseconds := headers.get("retry-after-ms")) is not None:

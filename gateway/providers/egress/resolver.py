@@ -14,12 +14,12 @@ from gateway.providers.egress.endpoint import Endpoint, Reach, may_reach
 _STRICTNESS: tuple[Reach, ...] = ("anywhere", "private", "loopback")
 
 AGAIN_S: Final = 5.0
-"""A question that is older is joined by nobody: what it waits for may never come."""
+"""A question older than this is not joined: its answer may never come."""
 AT_ONCE: Final = 4
-"""Questions for one host, and threads with them, at most."""
+"""The most questions for one host, each with its thread."""
 
 LookUp = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Host and port → addresses; raises OSError where there are none."""
+"""Host and port → addresses; raises OSError if there are none."""
 
 
 _NONE_SUCH = frozenset(
@@ -27,15 +27,15 @@ _NONE_SUCH = frozenset(
     for name in ("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY")
     if hasattr(socket, name)
 )
-"""As different systems say that a name has no address of a family."""
+"""How different systems say that a name has no address of a family."""
 
 
 async def ask_system(host: str, port: int) -> Sequence[str]:
-    """The system's own resolver, in a thread of this question.
+    """Ask the system's own resolver, in a thread for this question only.
 
-    The event loop has four threads for such questions. A resolver that says nothing keeps one for
-    ten seconds or more, whoever has left meanwhile: a few names that hang would hold up all others.
-    It is a daemon, so that a process that ends does not wait for it.
+    The event loop has four threads for such questions. A silent resolver keeps a thread for ten
+    seconds or more, even if nobody waits any longer: a few names that hang would hold up all
+    others. The thread is a daemon, so that a process that ends does not wait for it.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Sequence[str]] = loop.create_future()
@@ -51,7 +51,7 @@ async def ask_system(host: str, port: int) -> Sequence[str]:
             refused = error
             tell(lambda: answer.set_exception(refused))
         except MemoryError:
-            # Without an answer it would be asked by nobody else until the process ends.
+            # Otherwise nobody would ask for this name again until the process ends.
             tell(lambda: answer.set_exception(OSError("no memory for asking the resolver")))
         else:
             tell(lambda: answer.set_result(found))
@@ -64,9 +64,9 @@ async def ask_system(host: str, port: int) -> Sequence[str]:
 
 
 def _ask_system(host: str, port: int) -> Sequence[str]:
-    """Blocks. Addresses of IPv6 are asked for where there are none of IPv4.
+    """Blocks. Asks for IPv6 addresses only if there are none of IPv4.
 
-    A name that has both costs no second question, and no wait for a network that leads nowhere.
+    A name with both costs no second question, and no wait for a network that leads nowhere.
     """
     try:
         return _of_family(host, port, socket.AF_INET, socket.AI_ADDRCONFIG)
@@ -89,8 +89,8 @@ class _Question(NamedTuple):
 class GuardedResolver:
     """Resolves admitted hosts only, and drops addresses out of their reach.
 
-    Whoever asks for a host while it is asked for waits for the same answer, and may leave: so a
-    name that hangs keeps few threads. What was found is not remembered.
+    Callers that ask for the same host at the same time share one answer, and may leave: so a name
+    that hangs holds few threads. Results are not cached.
 
     The check sits between resolving and connecting, so a name cannot show one address to the check
     and another to the connection.
@@ -100,7 +100,7 @@ class GuardedResolver:
         self._look_up = look_up
         self._reach: dict[str, Reach] = {}
         self._asked: dict[tuple[str, int], list[_Question]] = {}
-        """Without an answer yet, oldest first."""
+        """Questions without an answer yet, oldest first."""
 
     def admit(self, endpoint: Endpoint) -> None:
         """Let its host, or that of its proxy, be resolved.
@@ -112,10 +112,10 @@ class GuardedResolver:
         self._reach[host] = max(known, endpoint.reach, key=_STRICTNESS.index)
 
     async def resolve(self, host: str, port: int) -> tuple[str, ...]:
-        """The addresses of a host that a connection may be made to; never none.
+        """The addresses of a host that a connection may be made to; never empty.
 
         Raises:
-            OSError: no endpoint has the host, or it has no address that it may have.
+            OSError: no endpoint has the host, or none of its addresses is allowed.
         """
         reach = self._reach.get(host)
         if reach is None:
@@ -127,7 +127,7 @@ class GuardedResolver:
         return kept
 
     def _question(self, host: str, port: int) -> asyncio.Task[Sequence[str]]:
-        """The newest that is under way, unless it takes so long that another is tried."""
+        """The newest open question, or a new one if that takes too long."""
         asked = self._asked.setdefault((host, port), [])
         now_s = asyncio.get_running_loop().time()
         if asked and (now_s - asked[-1].asked_s < AGAIN_S or len(asked) == AT_ONCE):

@@ -4,7 +4,7 @@ from gateway.errors import UpstreamUnreachable
 
 
 class TransportFault(Exception):
-    """What the transport saw, for the operator's log: a cause, never raised by itself."""
+    """A fault of the transport, for the operator's log: a cause, never raised by itself."""
 
 
 def broken(
@@ -19,7 +19,7 @@ def broken(
 def unmade(
     fault: object, message: str = "the upstream could not be connected to"
 ) -> UpstreamUnreachable:
-    """The same for a connection that never came to be: nothing can have been sent on it."""
+    """The same for a connection that was never made: nothing can have been sent on it."""
     failure = broken(fault, message)
     failure.has_left = False
     return failure

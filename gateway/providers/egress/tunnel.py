@@ -23,9 +23,9 @@ PROXY_DENIED: Final = 407
 
 
 class ProxyFault(OSError):
-    """A proxy gave no tunnel; says so in words of ours, without an address.
+    """A proxy did not open a tunnel; the message is ours, without an address.
 
-    `status` is what it answered, or 0 where that was no answer of HTTP.
+    `status` is the proxy's HTTP status, or 0 if its answer was not HTTP.
     """
 
     def __init__(self, message: str, status: int = 0) -> None:
@@ -34,12 +34,12 @@ class ProxyFault(OSError):
 
 
 async def open_tunnel(address: str, proxy: Proxy, endpoint: Endpoint) -> socket.socket:
-    """A connected socket, not blocking, whose other end is the endpoint, as the proxy says.
+    """A connected, non-blocking socket whose other end is the endpoint, as the proxy says.
 
     `address` is the proxy's, and was checked.
 
     Raises:
-        ProxyFault: it gave none.
+        ProxyFault: the proxy opened no tunnel.
         OSError: the proxy itself could not be connected to.
     """
     loop = asyncio.get_running_loop()
@@ -73,10 +73,10 @@ async def _through(loop: asyncio.AbstractEventLoop, connected: socket.socket) ->
 
 
 def examine(head: bytes) -> None:
-    """Whether the answer to a CONNECT opens the tunnel.
+    """Check that the answer to a CONNECT opens the tunnel.
 
     Raises:
-        ProxyFault: it does not, or something that is no upstream's came behind it.
+        ProxyFault: it does not, or bytes follow that cannot be the upstream's.
     """
     found = _STATUS.match(head)
     if found is None:

@@ -15,7 +15,7 @@ _COUNT: Final = struct.Struct("i")
 
 
 def unsent_bytes(transport: asyncio.WriteTransport) -> int:
-    """0 where all is with the upstream; over TLS else a part of what is not."""
+    """The number of these bytes; 0 if all were delivered. Over TLS it may be too low."""
     waiting = transport.get_write_buffer_size()
     if waiting or transport.get_extra_info("sslcontext") is None:
         return waiting

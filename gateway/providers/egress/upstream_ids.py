@@ -9,21 +9,21 @@ from gateway.admission.withholding import holds_data
 
 
 _WORD: Final = r"(?=[0-9A-Za-z._:-]{1,64}\Z)(?=.*[A-Za-z])[0-9A-Za-z].*"
-"""No text, address, markup or mere number: it stands in a record for good."""
+"""Not a text, address, markup or mere number: it stays in a record for good."""
 _ROW: Final = r"[0-9](?:[._:-]?[0-9]){11,}"
-"""An Aadhaar has as many digits, the shortest number that is looked for: few ids have so many."""
+"""As long as an Aadhaar number, the shortest that is looked for: few ids have so many digits."""
 _ID: Final = re.compile(_WORD)
 _NUMBER: Final = re.compile(_ROW)
 _PLAIN_ID: Final = re.compile(rf"(?=[0-9A-Za-z._:-]{{1,64}}\Z)(?!.*{_ROW}){_WORD}")
 _BETWEEN: Final = str.maketrans("", "", "._:-")
 _IDS_MAX, _IDS_SEEN_MAX = 2, 8
-"""Azure gives a call two, which differ."""
+"""Azure gives a call two different ids."""
 
 
 def ids_in(said: str, proofs: Iterable[bytes] = ()) -> tuple[str, ...]:
-    """The first that are words and hold nobody's number: an upstream may say what it was asked.
+    """The first ids that are words without personal numbers: an upstream may echo a request.
 
-    None where one of `proofs`, which prove us, is among them.
+    Empty if one of `proofs`, our credentials, occurs in the text.
     """
     for proof in proofs:
         if proof.decode() in said:

@@ -16,7 +16,7 @@ from gateway.secrets.validity import Term
 
 
 class Proxy(Struct, frozen=True):
-    """An HTTP forward proxy, which is asked for tunnels and for nothing else."""
+    """An HTTP forward proxy, which is used only for tunnels."""
 
     host: str
     port: int
@@ -25,19 +25,19 @@ class Proxy(Struct, frozen=True):
 
 
 class WayOut(Struct, frozen=True, eq=False):
-    """One provider's own way out, at one moment; when its files change it gets another.
+    """One provider's own way out, at one moment; when its files change it gets a new one.
 
-    It equals itself alone, and connections are kept by it: none that was made with other trust,
-    another certificate or another proxy is ever given out, not even where the settings are alike.
+    It equals only itself, and connections are kept by it: no connection made with other trust,
+    another certificate or another proxy is ever given out, even if the settings are alike.
     """
 
     proxy: Proxy | None = None
     tls: ssl.SSLContext | None = None
     """None for the system's authorities and no certificate of ours."""
     files: tuple[FileState, ...] = ()
-    """What it was made of, as that was just before it was read."""
+    """The states of the files it was made of, noted just before they were read."""
     terms: Mapping[str, tuple[Term, ...]] = {}
-    """Until when the certificates of each of its files are good, by the setting that names it."""
+    """Until when the certificates of each of its files are valid, by the setting that names it."""
 
     def __post_init__(self) -> None:
         """Raises ValueError unless certificates and names are verified."""
@@ -45,15 +45,15 @@ class WayOut(Struct, frozen=True, eq=False):
 
 
 def verifying(authorities: bytes = b"") -> ssl.SSLContext:
-    """A context that believes these authorities, in DER, or else the system's, and nobody besides.
+    """A context that trusts only these authorities, in DER, or only the system's.
 
     Raises:
-        ssl.SSLError: they are none.
+        ssl.SSLError: they are not certificates.
     """
     return context_for(ssl.Purpose.SERVER_AUTH, authorities)
 
 
 def require_verifying(tls: ssl.SSLContext | None) -> None:
-    """Raises ValueError where a context would believe anybody."""
+    """Raises ValueError if a context would trust anybody."""
     if tls is not None and (tls.verify_mode != ssl.CERT_REQUIRED or not tls.check_hostname):
         raise ValueError("the egress must verify certificates and host names")

@@ -20,16 +20,17 @@ from gateway.telemetry import Event, logger
 
 
 REFUSED_FOR_GOOD = frozenset({400, 413, 422})
-"""What is bad or too long stays so. Whoever does not know us (401), or is not there (404), will."""
+"""Bad or too long content stays so. A collector that rejects us (401) or is absent (404) may
+not."""
 POSTS_MAX = 24
 """For one batch: enough to find a single bad span among 500."""
 TURN_S = 30.0
-"""Then other sinks have their turn; with the last post it is less than a shipper's lease."""
+"""Then other sinks have their turn; with the last post it is shorter than a shipper's lease."""
 BEGUN_S = PAUSE_S_MAX + TURN_S
-"""Whoever cut a batch short is back by then, or has tried again."""
+"""By then the worker that cut a batch short is back, or has tried again."""
 OUT_OF_TURN = "it refuses a part, and the rest waits for its next turn"
 _ONE_EACH = (b'"spanId":', b'"timeUnixNano":')
-"""What every span, and what every point, has once: nobody rejects more than was sent."""
+"""Occurs once in every span, and in every point: no more can be rejected than were sent."""
 
 Count = Callable[[str, int], None]
 """Takes a collector's name and how many of its spans or points were rejected."""
@@ -56,11 +57,11 @@ class OtlpCollector:
 
     @property
     def has_refused(self) -> bool:
-        """Whether the last post will never be taken."""
+        """Whether the last post will never be accepted."""
         return self._hook.status in REFUSED_FOR_GOOD
 
     async def post(self, body: bytes, about: str = "") -> bool:
-        """Whether it was taken, if not in whole."""
+        """Whether it was accepted, at least in part."""
         if not await self._hook.post(body, about):
             return False
         found = rejected_in(self._hook.answer)
@@ -72,7 +73,7 @@ class OtlpCollector:
         return True
 
     def rejected(self, found: Rejected) -> None:
-        """Count what is lost, and say so once until all is kept again."""
+        """Count lost spans or points, and log once until everything is accepted again."""
         if found.count:
             self._count(self._name, found.count)
         if not self._is_told:
@@ -84,17 +85,17 @@ class OtlpCollector:
 
 
 class _Begun(Struct, frozen=True):
-    """How far a batch came that was cut short, so that it goes on there when it comes again."""
+    """How far a batch came that was cut short, so that the next attempt continues there."""
 
     sequence: int
-    """Of its first line."""
+    """The sequence of its first line."""
     done: int
-    """So many of its lines were taken, or lost for good."""
+    """How many of its lines were accepted, or lost for good."""
     size: int
-    """So many lines the next post has."""
+    """How many lines the next post has."""
     posts: int
     until_s: float
-    """Then it is forgotten: another worker delivered it, and somebody may want it again."""
+    """Forgotten after this: another worker delivered it, and it may be sent again on purpose."""
 
 
 class SpanSink:
@@ -105,7 +106,7 @@ class SpanSink:
     def __init__(
         self, collector: OtlpCollector, kinds: Mapping[str, str], source: Source, clock: Clock
     ) -> None:
-        """`kinds` are the settings' providers each with its kind; `source` is of this worker."""
+        """`kinds` maps the settings' providers to their kinds; `source` describes this worker."""
         self._collector = collector
         self._kinds = kinds
         self._source = source
@@ -116,9 +117,9 @@ class SpanSink:
         self.problem = ""
 
     async def deliver(self, lines: Sequence[Line]) -> bool:
-        """A batch that is refused for good is halved, until what is bad stands alone.
+        """Deliver a batch; one that is refused for good is halved until a bad line stands alone.
 
-        False also where that takes longer than a turn: it goes on there when it comes again.
+        False also if that takes longer than a turn: the next attempt continues there.
         """
         if self._pause.is_on:
             return False
@@ -156,7 +157,7 @@ class SpanSink:
         return organisation, begun
 
     async def _post(self, part: Sequence[Line]) -> bool | None:
-        """Whether it was taken; None where it never will be."""
+        """Whether it was accepted; None if it never will be."""
         body = await asyncio.to_thread(as_spans, part, self._kinds, self._source)
         if not body or await self._collector.post(body):
             return True

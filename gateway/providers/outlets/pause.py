@@ -6,11 +6,11 @@ from gateway.clock import Clock
 
 
 PAUSE_S_MAX: Final = 900.0
-"""Nobody keeps a worker silent for longer, whatever it asks for."""
+"""No destination keeps a worker silent for longer, whatever it asks for."""
 
 
 class Pause:
-    """Begins where a receiver said `Retry-After`."""
+    """Begins when a receiver answers with `Retry-After`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -21,5 +21,5 @@ class Pause:
         return self._clock.monotonic_s() < self._until_s
 
     def begin(self, wait_s: float | None) -> None:
-        """For as long as it asked; None where it asked for nothing."""
+        """Begin a pause of the requested length; None if none was requested."""
         self._until_s = self._clock.monotonic_s() + min(wait_s or 0.0, PAUSE_S_MAX)

@@ -21,20 +21,20 @@ _ID_CHARS = 32
 
 
 class Signer:
-    """Signs with each key of a text such as `whsec_<base64>`, or two of them with a blank between.
+    """Signs with each key of a text such as `whsec_<base64>`, or with two separated by a blank.
 
-    Two are for changing them: whoever receives takes a message that either key signed.
+    Two are for replacing keys: a receiver accepts a message that either key signed.
     """
 
     def __init__(self, section: str, keys: Secret[str], clock: Clock) -> None:
-        """Raises ConfigurationInvalid where a key is none."""
+        """Raises ConfigurationInvalid if a key is malformed."""
         self._keys = tuple(_key(section, text) for text in keys.reveal().split())
         self._clock = clock
         if not self._keys:
             raise ConfigurationInvalid(section, "signing_key", "is empty")
 
     def headers(self, body: bytes, about: str = "") -> dict[str, str]:
-        """Id (of what it is about), time and signatures of a body that is sent now."""
+        """Id (of its subject), time and signatures for a body that is sent now."""
         message = f"gw_{hashlib.sha256(about.encode() or body).hexdigest()[:_ID_CHARS]}"
         now_s = self._clock.utc_us() // SECOND_US
         signed = b"%b.%d.%b" % (message.encode(), now_s, body)

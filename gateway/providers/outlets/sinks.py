@@ -44,7 +44,7 @@ class FileSink:
     def _append(self, lines: Sequence[Line]) -> bool:
         try:
             self._disk.make_folder(self._path.parent)
-            # A kill or a full disk left half a line: what comes again is not glued to it.
+            # A kill or a full disk left half a line: new lines must not be appended to it.
             start = b"\n" if _is_cut(self._path) else b""
             self._disk.append_durably(self._path, start + as_json_lines(lines))
         except OSError as error:
@@ -55,7 +55,7 @@ class FileSink:
 
 
 def _is_cut(path: Path) -> bool:
-    """Whether a file ends within a line; what is no file, such as a pipe, cannot be asked."""
+    """Whether a file ends within a line; False for a pipe, say, which cannot be checked."""
     if not path.is_file() or not path.stat().st_size:
         return False
     with path.open("rb") as file:
@@ -87,8 +87,8 @@ class HttpSink:
 class SyslogSink:
     """RFC 5424 over TCP or TLS, one connection for each batch.
 
-    Syslog confirms nothing, so the batch counts as taken when the server, after our end of the
-    stream, ends its own without an error.
+    Syslog confirms nothing, so the batch counts as taken if the server closes its stream without an
+    error after we closed ours.
     """
 
     takes_checkpoints = True
@@ -102,7 +102,7 @@ class SyslogSink:
         resolver: GuardedResolver | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """Raises ConfigurationInvalid unless it is `tls://HOST:PORT`, or `tcp://` where allowed."""
+        """Raises ConfigurationInvalid unless it is `tls://HOST:PORT`, or `tcp://` if allowed."""
         parts, port = urlsplit(""), None
         try:
             parts = urlsplit(url)
@@ -115,7 +115,7 @@ class SyslogSink:
             reason = "is plain tcp beyond loopback; see allow_plain_http"
             raise ConfigurationInvalid(name, "url", reason)
         if parts.scheme == "tcp" and tls is not None:
-            # Whoever names them believes that nobody on the way reads along.
+            # An operator who names them believes that the connection is encrypted.
             reason = "is plain tcp: no ca_file or client_certificate is for that"
             raise ConfigurationInvalid(name, "url", reason)
         is_near = parts.scheme == "tcp" and not allow_plain
@@ -155,7 +155,7 @@ class SyslogSink:
         await writer.wait_closed()
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """To the first address that answers; raises OSError where none does."""
+        """Connect to the first address that answers; raises OSError if none does."""
         host, port = self._endpoint.host, self._endpoint.port
         name = host if self._tls is not None else None
         failure = OSError("the host has no address")
@@ -169,7 +169,7 @@ class SyslogSink:
         raise failure
 
     async def _addresses(self) -> Sequence[str]:
-        """Those of a name are looked at between resolving and connecting, as the egress does."""
+        """A name's addresses are checked between resolving and connecting, as in the egress."""
         try:
             return (str(ipaddress.ip_address(self._endpoint.host)),)
         except ValueError:
@@ -177,7 +177,7 @@ class SyslogSink:
 
 
 def _checked(name: str, place: str, *, is_near: bool) -> Endpoint:
-    """HOST:PORT as the egress would take it, or as it would on this machine alone."""
+    """HOST:PORT as an endpoint of the egress, or as one on this machine only."""
     scheme = "http" if is_near else "https"
     try:
         return parse_endpoint(name, f"{scheme}://{place}", "operator")

@@ -16,11 +16,11 @@ from gateway.secrets.secret import Secret
 DEADLINE_S = 10.0
 _OK = 2
 _SECRET_CHARS_MIN = 6
-"""Shorter words are in other words, too."""
+"""Shorter words also occur within other words."""
 
 
 class Approach(Struct, frozen=True):
-    """How a place outside is reached, and what it wants to see with all that it is told."""
+    """How an outside place is reached, and what it requires with each message."""
 
     headers: Mapping[str, Secret[str]] = {}
     way_out: WayOut | None = None
@@ -41,11 +41,10 @@ class WebHook:
         approach: Approach | None = None,
         answer_bytes_max: int = 0,
     ) -> None:
-        """Of the answer to what was taken so much is kept, in `answer`.
+        """Keeps `answer_bytes_max` of the answer to an accepted message, in `answer`.
 
         Raises:
-            ConfigurationInvalid: the URL is none that the egress may call, or the credential none
-                that can be sent.
+            ConfigurationInvalid: the egress may not call the URL, or the credential cannot be sent.
         """
         approach = approach or Approach()
         endpoint = parse_endpoint(
@@ -55,13 +54,13 @@ class WebHook:
         if credential:
             secrets["authorization"] = Secret(f"Bearer {credential.reveal()}")
         self.problem = ""
-        """Why the last one was not taken, in words of ours; empty when it was."""
+        """Why the last message was not accepted, in our own words; empty if it was."""
         self.retry_after_s: float | None = None
-        """How long whoever did not take the last one wants to be left alone, if it said so."""
+        """The pause that the receiver asked for when it did not accept the last message, if any."""
         self.status = 0
-        """What the last one was answered with; 0 where nothing came."""
+        """The status of the last answer; 0 if none came."""
         self.answer = b""
-        """To the last one that was taken; empty where too long, compressed, or broken off."""
+        """The answer to the last accepted message; empty if too long, compressed, or broken off."""
         self._answer_bytes_max = answer_bytes_max
         self._egress = egress
         self._signer = signer
@@ -75,13 +74,13 @@ class WebHook:
             raise ConfigurationInvalid(f"providers.{name}", "base_url", reason) from None
 
     async def post(self, body: bytes, about: str = "") -> bool:
-        """Whether it was taken; `about` names what is told, where it may be told again."""
+        """Whether it was accepted; `about` identifies its subject, if it may be sent again."""
         route, self.retry_after_s = self._route, None
         self.status, self.answer = 0, b""
         if self._signer is not None:
             route = route.with_headers(self._signer.headers(body, about))
         try:
-            # Who took it and compressed the answer has taken it all the same.
+            # A receiver that accepted it and compressed its answer has still accepted it.
             reply = await self._egress.tell(route, body, DEADLINE_S, may_be_coded=True)
         except GatewrightError as error:
             self.problem = error.message
@@ -97,7 +96,7 @@ class WebHook:
         return is_taken
 
     def without_secrets(self, text: str) -> str:
-        """What it said, without what we were known by."""
+        """The receiver's text without our secrets."""
         whole = [secret.reveal() for secret in self._secrets]
         words = {*whole, *(word for each in whole for word in each.split())}
         # The longest first: one may begin as another does.
@@ -107,7 +106,7 @@ class WebHook:
 
 
 async def _whole(reply: EgressReply, bytes_max: int) -> bytes:
-    """An answer; what was taken stays so where it is too long or ends too soon."""
+    """A complete answer; the message stays accepted if it is too long or ends too soon."""
     pieces = bytearray()
     try:
         async for piece in reply.chunks():

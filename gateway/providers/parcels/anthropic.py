@@ -37,7 +37,7 @@ STATUSES = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-"""What each kind of error comes with where it is answered by itself."""
+"""The status that comes with each kind of error outside batches."""
 
 
 _UNSENT = frozenset({"canceled", "expired"})
@@ -110,10 +110,10 @@ class AnthropicParcels:
     async def find(
         self, name: str, count: int, made_us: int, deadline_s: float
     ) -> VendorBatch | None:
-        """By the ids in its results: a message batch carries no word of ours before it has ended.
+        """Find it by the ids in its results: until its end a message batch carries no text of ours.
 
-        Of an account that others use too, a batch as long as ours may be theirs; so none is taken
-        for ours, or cancelled, before its results say so.
+        In an account that others also use, a batch of the same length may be theirs; so none is
+        taken for ours, or cancelled, before its results prove it.
         """
         is_open, is_old = False, partial(_is_before, made_us)
         async for each in self._post.pages(f"{PATH}?", "after_id", _BATCHES, is_old, deadline_s):
@@ -188,7 +188,7 @@ def _result(line: bytes) -> VendorResult:
 
 
 def _named(message: bytes) -> tuple[str, ...]:
-    """Its own id: calls have no other name in a batch. What ails it says who reads it whole."""
+    """The message's own id: calls have no other in a batch. Flaws are reported on reading."""
     try:
         return ids_of(_MESSAGE.decode(message).id)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -40,10 +40,10 @@ PATHS: dict[DialectName, str] = {
 MARK = "gatewright"
 """The key of a batch's metadata that holds the parcel's name."""
 KEEP_S = 259_200
-"""Three days: when a file of ours goes that nobody has deleted."""
+"""Three days: when a file of ours expires that nobody has deleted."""
 SKEW_S = 120
 _STATUSES = frozenset((*range(200, 300), *range(400, 600)))
-"""With which a line may have ended."""
+"""The statuses with which a line may end."""
 _OVER = frozenset({"completed", "expired", "cancelled"})
 
 
@@ -109,17 +109,17 @@ class OpenAIParcels:
             made = await self._post.tell("/v1/batches", msgspec.json.encode(order), deadline_s)
         except UpstreamRefused as error:
             if may_have_taken(error.upstream_status):
-                # The batch would fail without its file; who looks for it in vain deletes that.
+                # The batch would fail without its file; a search in vain deletes that.
                 raise UpstreamUnreachable("Nobody knows whether a batch was made.") from error
             await self._take_back(file_id, deadline_s)
             raise
         return checked_id(read_wire(_BATCH, made).id)
 
     async def _take_back(self, file_id: str, deadline_s: float) -> None:
-        """What is refused is not there any more: nobody else would look for it.
+        """Delete the file of a refused batch: nobody else would look for it.
 
         Raises:
-            UpstreamUnreachable: it may be there; whoever looks for the batch deletes it by name.
+            UpstreamUnreachable: it may still be there; the search for the batch deletes it by name.
         """
         try:
             await self._post.drop(f"/v1/files/{file_id}", deadline_s)
@@ -129,7 +129,7 @@ class OpenAIParcels:
     async def find(
         self, name: str, count: int, made_us: int, deadline_s: float
     ) -> VendorBatch | None:
-        """By its metadata, among those made since; a file that no batch was made of goes."""
+        """Find it by its metadata, among batches made since; a file without a batch is deleted."""
         del count
         is_old = partial(_is_before, made_us)
         async for each in self._post.pages("/v1/batches?", "after", _BATCHES, is_old, deadline_s):
@@ -156,7 +156,7 @@ class OpenAIParcels:
                     async for each in found:
                         yield each
             except UpstreamFailed as error:
-                # What the other file says holds all the same.
+                # What the other file says is valid all the same.
                 failure = failure if isinstance(failure, ResultsTooLong) else error
         if failure is not None:
             raise failure
@@ -239,7 +239,7 @@ def _result(line: bytes) -> VendorResult:
         return VendorResult(wire.custom_id, "unsent")
     status, body = wire.response.status_code, bytes(wire.response.body)
     if status not in _STATUSES:
-        # It is written down, and told to whoever made the batch.
+        # It is stored, and shown to the batch's owner.
         raise UpstreamMalformed("the upstream's batch service gave a status that is none")
     kind: ResultKind = "answered" if status // 100 == 2 else "refused"  # noqa: PLR2004
     return VendorResult(wire.custom_id, kind, status, body, ids_of(wire.response.request_id))

@@ -18,14 +18,14 @@ from gateway.providers.egress.reply import EgressReply
 
 
 RESULT_BYTES_MAX = 1024 * 1024 * 1024
-"""Of a whole download, and of one for few lines less; it is read line by line."""
+"""For a complete download, even of few lines; it is read line by line."""
 RESULT_LINE_BYTES_MAX = 16 * 1024 * 1024
 TIMES_TOLD = 2
-"""How often a vendor may say what became of a line; whoever says more will not come to an end."""
+"""How often a vendor may report on a line; one that reports more often might never end."""
 LINES_AT_ONCE = 256
-"""Short ones; then others have their turn."""
+"""Short lines read in a row; then other work has its turn."""
 ANSWER_BYTES_MAX = 2 * 1024 * 1024
-"""Of what is said about batches and files: a page of a hundred is half as long at most."""
+"""For answers about batches and files: a page of a hundred is at most half as long."""
 PAGE = 100
 PAGES_MAX = 20
 EMPTY = b"{}"
@@ -34,7 +34,7 @@ Wire = TypeVar("Wire")
 
 
 class Named(Protocol):
-    """A thing of the vendor's."""
+    """An object of the vendor's."""
 
     @property
     def id(self) -> str: ...
@@ -44,14 +44,14 @@ Each = TypeVar("Each", bound=Named)
 
 
 class Page(Struct, Generic[Each], frozen=True):
-    """Some of them, the newest first."""
+    """A page of objects, the newest first."""
 
     data: list[Each]
     has_more: bool = False
 
 
 MakeRoute = Callable[[str, Mapping[str, str]], Route]
-"""A path and headers beside the usual ones → the prepared way."""
+"""A path and headers besides the usual ones → the prepared route."""
 
 
 class ParcelPost:
@@ -69,7 +69,7 @@ class ParcelPost:
         deadline_s: float,
         headers: Mapping[str, str],
     ) -> bytes:
-        """Send what holds callers' lines; what the vendor says. Raises UpstreamFailed."""
+        """Send callers' lines; returns the vendor's answer. Raises UpstreamFailed."""
         route = self._make_route(path, headers)
         return await _good(await self._egress.hand_over(route, calls, body, deadline_s))
 
@@ -80,7 +80,7 @@ class ParcelPost:
         return await _good(await self._egress.tell(self._make_route(path, {}), body, deadline_s))
 
     async def drop(self, path: str, deadline_s: float) -> None:
-        """Forget something; what is gone already is no error."""
+        """Delete something; it is no error if it is gone already."""
         try:
             await _good(await self._egress.drop(self._make_route(path, {}), deadline_s))
         except UpstreamRefused as error:
@@ -95,10 +95,10 @@ class ParcelPost:
         is_old: Callable[[Each], bool],
         deadline_s: float,
     ) -> AsyncIterator[Each]:
-        """What a vendor lists, from the newest to some that are too old; pages after a name.
+        """A vendor's list, from the newest on until entries are too old; pages follow an id.
 
         Raises:
-            UpstreamFailed: also where there is so much that what is looked for may lie behind it.
+            UpstreamFailed: also if the list is so long that the entry may lie beyond it.
         """
         place = ""
         for _ in range(PAGES_MAX):
@@ -113,14 +113,14 @@ class ParcelPost:
     async def results(
         self, path: str, read: Callable[[bytes], VendorResult], lines: int, deadline_s: float
     ) -> AsyncGenerator[VendorResult, None]:
-        """A download's lines, of which those that were refused may say what we are known by.
+        """A download's lines; refused ones are cleared of our credential.
 
-        A line that cannot be read is left out and costs no other; who misses it reads again.
+        A line that cannot be read is skipped without affecting others; the reader can try again.
 
         Raises:
-            ResultsTooLong: after what of it was not too much for so many `lines`.
-            UpstreamFailed: also where it is cut, or, at its end, where lines were left out: whose
-                those were nobody knows, and their vendor may have answered them.
+            ResultsTooLong: after the results that were not too much for so many `lines`.
+            UpstreamFailed: also if it is cut or, at its end, if lines were skipped: nobody knows
+                whose they were, and the vendor may have answered them.
         """
         route = self._make_route(path, {})
         bytes_max = min(RESULT_BYTES_MAX, (lines + 1) * RESULT_LINE_BYTES_MAX)
@@ -152,7 +152,7 @@ class ParcelPost:
 
 
 async def _bounded(reply: EgressReply, bytes_max: int) -> AsyncIterator[bytes]:
-    """What arrives, as long as it is no more than this; raises ResultsTooLong."""
+    """The data that arrives, up to this limit; raises ResultsTooLong."""
     try:
         async for piece in reply.chunks():
             yield piece
@@ -163,9 +163,9 @@ async def _bounded(reply: EgressReply, bytes_max: int) -> AsyncIterator[bytes]:
 
 
 async def _result(read: Callable[[bytes], VendorResult], line: bytes) -> VendorResult | None:
-    """What a line says; nothing where it is no result, or holds more than any answer does.
+    """A line's result; None if it is not a result, or holds more than any answer does.
 
-    A long one is counted and read beside the loop, one after the other.
+    A long one is counted and decoded off the loop, one at a time.
     """
     with suppress(UpstreamMalformed):
         if len(line) <= SHORT_BYTES_MAX:
@@ -201,7 +201,7 @@ def _refusal(reply: EgressReply) -> UpstreamRefused:
 
 
 def read_wire(decoder: msgspec.json.Decoder[Wire], raw: bytes) -> Wire:
-    """Raises UpstreamMalformed unless it is what the vendor promised."""
+    """Raises UpstreamMalformed unless it has the promised shape."""
     try:
         return decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -211,15 +211,15 @@ def read_wire(decoder: msgspec.json.Decoder[Wire], raw: bytes) -> Wire:
 
 
 def ids_of(*said: Any) -> tuple[str, ...]:
-    """Names of a call, which cost no answer where they are none."""
+    """Ids of a call, without malformed ones, which are no reason to lose the answer."""
     return tuple(each for each in said if isinstance(each, str) and each)
 
 
 def checked_id(vendor_id: str) -> str:
-    """An id of the vendor's, fit to stand in a path.
+    """An id of the vendor's that is safe in a path.
 
     Raises:
-        UpstreamMalformed: it is none.
+        UpstreamMalformed: it is not.
     """
     if _ID.fullmatch(vendor_id) is None:
         raise UpstreamMalformed("the upstream's batch service named something oddly")

@@ -23,7 +23,7 @@ from gateway.types import DialectName
 
 
 class ParcelFaults(Struct, frozen=True, kw_only=True):
-    """What goes wrong; numbers are those of lines. By default nothing does."""
+    """Faults to simulate; numbers are those of lines. There are none by default."""
 
     refused: frozenset[int] = frozenset()
     """Answered with an error of the caller's making."""
@@ -32,27 +32,27 @@ class ParcelFaults(Struct, frozen=True, kw_only=True):
     unsent: frozenset[int] = frozenset()
     """Never sent: the batch expired before."""
     lost: frozenset[int] = frozenset()
-    """In no result at all."""
+    """Missing from all results."""
     is_reversed: bool = False
     is_doubled: bool = False
     cut_after: int | None = None
     """The next download breaks off after so many results."""
     too_long_after: int | None = None
-    """Each download is more than results can be after so many of them."""
+    """Each download is too long after so many of them."""
     submit_status: int = 0
-    """Parcels are refused with it."""
+    """The status with which parcels are refused."""
     made_status: int = 0
-    """The next parcel is taken, and answered with it all the same."""
+    """The next parcel is accepted, but answered with this status."""
     hides_submit: bool = False
-    """The next parcel is taken, and the answer that says so never comes."""
+    """The next parcel is accepted, but the answer that says so never comes."""
     is_slow: bool = False
     """Batches do not end by themselves."""
     is_endless: bool = False
-    """Nor when they are told to."""
+    """They do not end when they are told to, either."""
     cancel_status: int = 0
-    """What is answered to who tells a batch to end, which then goes on."""
+    """The status for a request to cancel a batch, which then goes on."""
     delete_status: int = 0
-    """What deletes are refused with."""
+    """The status with which deletes are refused."""
 
 
 class _Taken(Struct):
@@ -62,7 +62,7 @@ class _Taken(Struct):
 
 
 class ScriptedParcels:
-    """Implements `gateway.parcels.ParcelService`; `taken` are those that were let through."""
+    """Implements `gateway.parcels.ParcelService`; `taken` are the accepted parcels."""
 
     def __init__(
         self, jurisdiction: str, dialect: DialectName, answer: Callable[[UpstreamCall], bytes]
