@@ -20,7 +20,7 @@ from gateway.secrets.secret import Secret
 
 
 TIMEOUT_S = 5
-# At the level `debug` it writes down what it is answered, secrets with it.
+# At level `debug` it logs the answers it gets, including secrets.
 logging.getLogger("botocore").setLevel(logging.WARNING)
 
 
@@ -33,7 +33,7 @@ def client_of(settings: AwsSettings, service: str) -> Any:
     """A client of one region; it opens nothing yet.
 
     Raises:
-        ConfigurationInvalid: nobody names a region, or region or address cannot be one.
+        ConfigurationInvalid: no region is named, or region or address is invalid.
     """
     try:
         return boto3.client(
@@ -44,8 +44,8 @@ def client_of(settings: AwsSettings, service: str) -> Any:
                 connect_timeout=TIMEOUT_S,
                 read_timeout=TIMEOUT_S,
                 retries={"max_attempts": 2},
-                # In plain it is on this machine; the environment's proxy, who would read along, is
-                # not. None asks the environment.
+                # A plain-http address is on this machine; a proxy of the environment is not, and
+                # would read along. None uses the environment.
                 proxies={} if urlsplit(settings.endpoint_url).scheme == "http" else None,
             ),
         )

@@ -12,7 +12,7 @@ from gateway.secrets.key_services import KeyServiceFailed, decoded
 
 PREFIX = "aws-kms:"
 _CONTEXT = {"purpose": "gatewright master key"}
-"""Authenticated with the key: what was wrapped for something else is not unwrapped here."""
+"""Authenticated with the key: text that was wrapped for another purpose is not unwrapped here."""
 
 
 class AwsKms:

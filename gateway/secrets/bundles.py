@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from cryptography import x509
 
 BUNDLE_BYTES_MAX: Final = 4 * 1024 * 1024
-"""A system's whole bundle of authorities is a tenth of it."""
+"""A system's complete bundle of authorities is a tenth of it."""
 _CERTIFICATE: Final = re.compile(
     r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----"
 )
 
 
 def certificates_in(text: str) -> tuple[bytes, ...]:
-    """Certificates in DER; words of any kind may stand around them, what is none is left out."""
+    """Certificates in DER; any text may stand around them, and what is not one is left out."""
     found = []
     for each in _CERTIFICATE.findall(text):
         with suppress(ValueError):
@@ -32,7 +32,7 @@ def certificates_in(text: str) -> tuple[bytes, ...]:
 
 
 def read_text(file: Path, key: str, bytes_max: int) -> str:
-    """A file that is not longer than it may be; what is not ASCII in it does not matter.
+    """A file within its size limit; bytes that are not ASCII do not matter.
 
     Raises:
         ConfigurationInvalid: it cannot be read, or is longer.
@@ -49,8 +49,8 @@ def read_text(file: Path, key: str, bytes_max: int) -> str:
 
 
 def parsed(bundle: Sequence[bytes]) -> "tuple[x509.Certificate, ...]":
-    """Those that can be looked into: OpenSSL believes some that are written in no proper DER."""
-    # Loaded only for who has certificates: 15 modules and 0.6 MiB of a worker.
+    """The certificates that can be parsed: OpenSSL trusts some that are not in proper DER."""
+    # Loaded only if there are certificates: 15 modules and 0.6 MiB of a worker.
     reader: Any = import_module("cryptography.x509")
     found = []
     for each in bundle:

@@ -44,17 +44,17 @@ SECTIONS: Final[tuple[Section, ...]] = ("data_plane", "admin")
 
 
 class Pair(Struct, frozen=True):
-    """Where a certificate, with its chain, and its key stand, and the settings that name them."""
+    """The files of a certificate chain and its key, and the settings that name them."""
 
     chain_file: Path
     chain_key: str
     key_file: Path
     key_key: str
     is_shared: bool = False
-    """Whether a group may read the key: so a secret volume gives it to who is not root."""
+    """Whether a group may read the key: secret volumes give it to processes that are not root."""
 
     def show_by(self, context: ssl.SSLContext, now_us: int) -> "x509.Certificate":
-        """Have a context show it; the certificate itself, without its chain.
+        """Load it into a context; returns the certificate itself, without its chain.
 
         Raises:
             ConfigurationInvalid: a file cannot be used; it names the file, the key and the reason.
@@ -63,7 +63,7 @@ class Pair(Struct, frozen=True):
         _check_dates(leaf, now_us, self.chain_file, self.chain_key)
         _check_key(leaf, self)
         try:
-            # The key was opened above: nobody is asked for a passphrase here.
+            # The key was opened above, so there is no prompt for a passphrase here.
             context.load_cert_chain(self.chain_file, self.key_file)
         except (ssl.SSLError, OSError) as error:
             raise ConfigurationInvalid(
@@ -73,20 +73,20 @@ class Pair(Struct, frozen=True):
 
 
 class Certificate(Struct, frozen=True):
-    """What callers of a listener are shown, and what is asked of them, ready to be used."""
+    """What a listener shows its callers and requires of them, ready to use."""
 
     context: ssl.SSLContext
     term: Term
     authorities: tuple[Term, ...] = ()
-    """Of those whose certificates callers need."""
+    """The authorities from which callers need a certificate."""
     lists: tuple[Term, ...] = ()
-    """Of the lists in which callers' certificates are looked up."""
+    """The revocation lists in which callers' certificates are looked up."""
     admits: bytes = b""
-    """A digest of whom it lets in: of the authorities, and of who is revoked."""
+    """A digest of who is admitted: of the authorities, and of the revoked certificates."""
 
 
 class _Callers(Struct, frozen=True):
-    """Whose certificates callers need, and which of those are revoked."""
+    """The authorities from which callers need certificates, and the revocations."""
 
     authorities: tuple[Term, ...]
     lists: tuple[Term, ...]
@@ -94,7 +94,7 @@ class _Callers(Struct, frozen=True):
 
 
 def read_certificate(settings: Settings, section: Section, clock: Clock) -> Certificate | None:
-    """A listener's certificate; None where it speaks plain HTTP.
+    """A listener's certificate; None if it speaks plain HTTP.
 
     Raises:
         ConfigurationInvalid: a file cannot be used; it names the file, the key and the reason.
@@ -122,7 +122,7 @@ def read_certificate(settings: Settings, section: Section, clock: Clock) -> Cert
 def _ask_callers(
     context: ssl.SSLContext, settings: Settings, section: Section, now_us: int
 ) -> _Callers:
-    """Have a context want a certificate of callers, and look it up where there is a list."""
+    """Make a context require callers' certificates, and look them up if there is a list."""
     listener: Listener = getattr(settings, section)
     file, key = settings.path(listener.tls_client_ca_file), f"{section}.tls_client_ca_file"
     _load_verify(context, file, key)
@@ -135,7 +135,7 @@ def _ask_callers(
     file, key = settings.path(listener.tls_client_crl_file), f"{section}.tls_client_crl_file"
     revocations = read_revocations(file, key, authorities, now_us)
     _load_verify(context, file, key)
-    # Of the whole chain: who was vouched for by a revoked authority is not let in either.
+    # The complete chain: callers whose authority was revoked are not admitted either.
     context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
     digest.update(revocations.digest)
     return _Callers(terms, revocations.terms, digest.digest())
@@ -149,13 +149,13 @@ def _load_verify(context: ssl.SSLContext, file: Path, key: str) -> None:
 
 
 class KeptCertificate:
-    """A listener's certificate, looked after while the listener runs."""
+    """A listener's certificate, kept up to date while the listener runs."""
 
     def __init__(self, settings: Settings, section: Section, clock: Clock) -> None:
         """Read it.
 
         Raises:
-            ConfigurationInvalid: as `read_certificate`, or the listener speaks plain HTTP.
+            ConfigurationInvalid: as for `read_certificate`, or the listener speaks plain HTTP.
         """
         self._settings, self._section, self._clock = settings, section, clock
         self._files = _files(settings, section)
@@ -171,15 +171,15 @@ class KeptCertificate:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """For the next connection; those that are open keep theirs."""
+        """For the next connection; open connections keep theirs."""
         return self._current.context
 
     def left_s(self) -> float:
-        """Seconds until the certificate in use ends; below 0 where it has ended."""
+        """Seconds until the certificate in use expires; below 0 if it has expired."""
         return self._current.term.left_s(self._clock.utc_us())
 
     def counted_in(self, series: CertificateSeries) -> None:
-        """Have series ask it how long what is in use is still good."""
+        """Have series ask it how long the files in use are still valid."""
         series.listener(
             self._section,
             self.left_s,
@@ -188,35 +188,35 @@ class KeptCertificate:
         )
 
     def when_fewer_may_come(self, shut_out: Callable[[], None]) -> None:
-        """What to do when somebody may not be let in any more who may be connected."""
+        """Set what to do when connected callers may no longer be admitted."""
         self._shut_out = shut_out
 
     def caller_left_s(self, ends: str) -> float:
-        """Seconds until a caller's certificate ends, of its end as `ssl` writes it."""
+        """Seconds until a caller's certificate expires; `ends` is in the format of `ssl`."""
         return ssl.cert_time_to_seconds(ends) - self._clock.utc_us() / SECOND_US
 
     async def tend(self) -> None:
-        """Take new files into use, and say in time that the ones in use end."""
+        """Put new files into use, and warn in time before those in use expire."""
         await self._follow()
         self._tell_ends()
         if any(each.ends_us <= self._clock.utc_us() for each in self._current.lists):
-            # New callers are refused by now: who was revoked since is known to nobody.
+            # New callers are refused by now: nobody knows who was revoked since.
             self._shut_out()
 
     async def _follow(self) -> None:
         seen = self._look()
         is_settled, self._looked = seen == self._looked, seen
-        # Chain and key are replaced one after the other: what changed just now is left to the next
-        # look, or a pair that does not match yet would be told of.
+        # Chain and key are replaced one after the other: recent changes wait for the next look, or
+        # a pair that does not match yet would be reported.
         if not is_settled or seen == self._used:
             return
         try:
-            # Beside the loop: a list may have megabytes.
+            # Off the loop: a list may have megabytes.
             found = await asyncio.to_thread(
                 read_certificate, self._settings, self._section, self._clock
             )
         except ConfigurationInvalid as error:
-            # Tried again each time: what is wrong may be a date.
+            # Tried again each time: the cause may be a date.
             if self._refused != seen:
                 self._refused = seen
                 said = {"component": self._section, "reason": str(error)}
@@ -231,7 +231,7 @@ class KeptCertificate:
                 self._shut_out()
 
     def _tell_ends(self) -> None:
-        """Once a day, as soon as it is time, and at once when it is over."""
+        """Warn once a day when the end is near, and at once when it has passed."""
         current, now_us = self._current, self._clock.utc_us()
         for name, terms, event in (
             ("", (current.term,), Event.CERTIFICATE_ENDS),
@@ -255,9 +255,9 @@ def _nobody() -> None:
 
 
 def trusting(settings: Settings, section: Section) -> ssl.SSLContext | None:
-    """How our other processes on this machine reach a listener; None where it speaks plain HTTP.
+    """A context for our other processes on this machine to reach a listener; None for plain HTTP.
 
-    They trust the very certificate in its file, whatever name they call it by, and no other one.
+    They trust only the certificate in its file, whatever name they use for the listener.
 
     Raises:
         ConfigurationInvalid: the file cannot be read.
@@ -281,10 +281,10 @@ def _chain(settings: Settings, section: Section) -> bytes:
 
 
 def kept_certificate(settings: Settings, section: Section, clock: Clock) -> KeptCertificate | None:
-    """A listener's certificate to be looked after; None where it speaks plain HTTP.
+    """A listener's certificate to keep up to date; None if it speaks plain HTTP.
 
     Raises:
-        ConfigurationInvalid: as `read_certificate`.
+        ConfigurationInvalid: as for `read_certificate`.
     """
     listener: Listener = getattr(settings, section)
     return KeptCertificate(settings, section, clock) if listener.is_encrypted else None
@@ -303,7 +303,7 @@ def _files(settings: Settings, section: Section) -> tuple[Path, ...]:
 
 def _leaf(file: Path, key: str) -> "x509.Certificate":
     """The first of a chain, which is the listener's own."""
-    # Loaded only for who has a certificate: 15 modules and 0.6 MiB of a worker.
+    # Loaded only if there is a certificate: 15 modules and 0.6 MiB of a worker.
     reader: Any = import_module("cryptography.x509")
     try:
         with file.open("rb") as chain:
@@ -318,7 +318,7 @@ def _leaf(file: Path, key: str) -> "x509.Certificate":
 
 
 def _serialization() -> Any:
-    """Loaded only for who has a certificate, too."""
+    """Also loaded only if there is a certificate."""
     return import_module("cryptography.hazmat.primitives.serialization")
 
 
@@ -345,7 +345,7 @@ def _check_key(leaf: "x509.Certificate", pair: Pair) -> None:
 
 
 def _reason(error: OSError) -> str:
-    """`ssl.SSLError` is an `OSError` too, and names its reason in capitals."""
+    """`ssl.SSLError` is an `OSError` too, and gives its reason in capitals."""
     if isinstance(error, ssl.SSLError):
         return f"cannot be used ({(error.reason or 'no PEM').replace('_', ' ').lower()})"
     return f"cannot be read ({error.strerror})"

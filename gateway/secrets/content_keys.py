@@ -21,15 +21,15 @@ _NAME_CHARS = 32
 _NAMING = b"gatewright name of a content key\x00"
 
 Label = tuple[str | int, ...]
-"""What a piece is: authenticated, not hidden."""
+"""Identifies a piece: authenticated, not hidden."""
 
 
 class KeyClosed(NotReady):
-    """What wraps a key was damaged, or this master key is another than the one that wrapped it."""
+    """A wrapped key was damaged, or this master key is not the one that wrapped it."""
 
 
 class ContentDamaged(NotReady):
-    """A piece does not open under its own key: reading it again helps nobody."""
+    """A piece does not open with its own key: reading it again does not help."""
 
 
 class ContentKey:
@@ -42,7 +42,7 @@ class ContentKey:
         self._about = about
         self._kept_as = kept_as
         self.sealed_by = sealed_by
-        """The id of the master key that wrapped it; of a key that was opened nobody asks."""
+        """The id of the master key that wrapped it; not known for a key that was opened."""
         self.name = hashlib.sha256(_NAMING + key).hexdigest()[:_NAME_CHARS]
         """Tells it from others, whichever master key wraps it; it opens nothing."""
 
@@ -51,7 +51,7 @@ class ContentKey:
 
     @property
     def kept_as(self) -> bytes:
-        """The key as it may be stored: only the master key opens it."""
+        """The key in the form that is stored: only the master key opens it."""
         return self._kept_as
 
     def seal(self, content: bytes, *place: str | int) -> bytes:
@@ -59,14 +59,14 @@ class ContentKey:
         return nonce + self._cipher.encrypt(nonce, content, _bytes_of((*self._about, *place)))
 
     def open(self, sealed: bytes, *place: str | int) -> bytes:
-        """Raises ContentDamaged where this is not the piece that was sealed for this place."""
+        """Raises ContentDamaged if this is not the piece that was sealed for this place."""
         content = self.opened(sealed, *place)
         if content is None:
             raise ContentDamaged("kept content was changed or moved and cannot be opened")
         return content
 
     def opened(self, sealed: bytes, *place: str | int) -> bytes | None:
-        """The same for one piece of many, of which the others are not to wait for it: None."""
+        """The same for one piece of many: None if it is damaged, so that the others can go on."""
         nonce, text = bytes(sealed[:_NONCE_BYTES]), bytes(sealed[_NONCE_BYTES:])
         try:
             return self._cipher.decrypt(nonce, text, _bytes_of((*self._about, *place)))
@@ -75,13 +75,13 @@ class ContentKey:
 
 
 def fresh_key(master: MasterKey, *about: str | int) -> ContentKey:
-    """A key for something new; `about` names it for ever."""
+    """A key for something new; `about` identifies it for ever."""
     key = os.urandom(KEY_BYTES)
     return ContentKey(key, about, master.wrap(key, _bytes_of(about)), master.key_id)
 
 
 def opened_key(master: MasterKey, kept_as: bytes, *about: str | int) -> ContentKey:
-    """The key of something kept; raises KeyClosed where this master key does not open it."""
+    """The key of something stored; raises KeyClosed if this master key does not open it."""
     try:
         key = master.unwrap(bytes(kept_as), _bytes_of(about))
     except UnwrapFailed:
@@ -90,7 +90,7 @@ def opened_key(master: MasterKey, kept_as: bytes, *about: str | int) -> ContentK
 
 
 def wrapped_anew(master: MasterKey, kept_as: bytes, *about: str | int) -> bytes:
-    """The same key as it may be stored, under the master key of now; raises KeyClosed."""
+    """The same key in stored form, under the current master key; raises KeyClosed."""
     label = _bytes_of(about)
     try:
         return master.wrap(master.unwrap(bytes(kept_as), label), label)
@@ -99,7 +99,7 @@ def wrapped_anew(master: MasterKey, kept_as: bytes, *about: str | int) -> bytes:
 
 
 def lost_key(kept_as: bytes, *about: str | int) -> ContentKey:
-    """In place of a key that was given up: it opens nothing, so each piece is damaged."""
+    """Stands in for a key that was given up: it opens nothing, so each piece is damaged."""
     return ContentKey(os.urandom(KEY_BYTES), about, bytes(kept_as))
 
 

@@ -18,7 +18,7 @@ from gateway.secrets.sources import EnvironmentSecret, FileSecret, SecretSource
 PEPPER_BYTES_MIN = 32
 TOKEN_LENGTH_MIN = 20
 _LETTERS_MIN = 8
-"""So many different characters a random text of this length has, all but certainly."""
+"""A random text of this length almost certainly has so many different characters."""
 _unwrapped: dict[str, Secret[bytes]] = {}
 """Master keys that a key service unwrapped for this process, by their wrapped text."""
 _EXAMPLES = ("changeme", "change-me", "change_me", "secret", "password", "example", "default")
@@ -33,7 +33,7 @@ def source_of(settings: Settings, reference: SecretReference, key: str) -> Secre
 
 
 def provider_credential(settings: Settings, provider: str) -> Secret[str] | None:
-    """A provider's credential; None when it needs none, or its variable is not set.
+    """A provider's credential; None if it needs none, or its variable is not set.
 
     Raises:
         ConfigurationInvalid: it names a file that cannot be used.
@@ -47,9 +47,9 @@ def provider_credential(settings: Settings, provider: str) -> Secret[str] | None
 
 
 def credential_problem(settings: Settings, provider: str) -> str:
-    """Why a provider's credential cannot be used, as this process sees it; empty where it can.
+    """Why a provider's credential cannot be used, as this process sees it; empty if it can.
 
-    Of one whose credential only workers ask for nothing is known.
+    Unknown, hence empty, if only workers read it.
     """
     named = settings.providers[provider]
     if named.credential is None:
@@ -66,7 +66,7 @@ def credential_problem(settings: Settings, provider: str) -> str:
 def _optional(
     settings: Settings, reference: SecretReference | None, key: str
 ) -> Secret[str] | None:
-    """A secret that the setting `key` may name; None where it names none.
+    """A secret that the setting `key` may name; None if it names none.
 
     Raises:
         ConfigurationInvalid: it cannot be read.
@@ -77,12 +77,12 @@ def _optional(
 def proxy_credential(
     settings: Settings, reference: SecretReference | None, section: str
 ) -> Secret[str] | None:
-    """What a section's proxy knows us by, as `user:password`; None when it wants nothing."""
+    """What authenticates us to a section's proxy, as `user:password`; None if it needs nothing."""
     return _optional(settings, reference, f"{section}.proxy_credential")
 
 
 def headers_of(settings: Settings, outlet: OutletSettings, section: str) -> dict[str, Secret[str]]:
-    """Headers that a place outside wants with all that it is told, by their names.
+    """Headers that an outside place requires with each message, by their names.
 
     Raises:
         ConfigurationInvalid: one cannot be read.
@@ -94,47 +94,47 @@ def headers_of(settings: Settings, outlet: OutletSettings, section: str) -> dict
 
 
 def rates_password(settings: Settings) -> Secret[str] | None:
-    """The password of the server that keeps shared rate limits; None when it has none."""
+    """The password of the server that keeps shared rate limits; None if it has none."""
     return _optional(settings, settings.rates.password, "rates.password")
 
 
 def answers_password(settings: Settings) -> Secret[str] | None:
-    """The password of the server that keeps shared answers; None when it has none."""
+    """The password of the server that keeps shared answers; None if it has none."""
     return _optional(settings, settings.response_cache.password, "response_cache.password")
 
 
 def oidc_secret(settings: Settings) -> Secret[str] | None:
-    """What we prove ourselves with to the OpenID provider; None for a public client."""
+    """Our secret for the OpenID provider; None for a public client."""
     return _optional(settings, settings.oidc.client_secret, "oidc.client_secret")
 
 
 def alerts_credential(settings: Settings) -> Secret[str] | None:
-    """What the web hook of alerts is sent as a bearer token; None when it takes none."""
+    """The bearer token for the web hook of alerts; None if it takes none."""
     return _optional(settings, settings.alerts.credential, "alerts.credential")
 
 
 def metrics_credential(settings: Settings) -> Secret[str] | None:
-    """What the collector of metrics is sent as a bearer token; None when it takes none."""
+    """The bearer token for the collector of metrics; None if it takes none."""
     return _optional(settings, settings.metrics.credential, "metrics.credential")
 
 
 def alerts_signing_key(settings: Settings) -> Secret[str] | None:
-    """What the web hook of alerts is signed with; None where it is not signed."""
+    """The key that signs messages to the web hook of alerts; None if they are not signed."""
     return _optional(settings, settings.alerts.signing_key, "alerts.signing_key")
 
 
 def sink_signing_key(settings: Settings, sink: str) -> Secret[str] | None:
-    """What a sink's deliveries are signed with; None where they are not."""
+    """The key that signs a sink's deliveries; None if they are not signed."""
     return _optional(settings, settings.sinks[sink].signing_key, f"sinks.{sink}.signing_key")
 
 
 def sink_credential(settings: Settings, sink: str) -> Secret[str] | None:
-    """What a sink is sent as a bearer token; None when it takes none."""
+    """The bearer token for a sink; None if it takes none."""
     return _optional(settings, settings.sinks[sink].credential, f"sinks.{sink}.credential")
 
 
 def pepper(settings: Settings) -> bytes:
-    """The secret under which digests of new virtual keys are made.
+    """The secret for the digests of new virtual keys.
 
     Raises:
         ConfigurationInvalid: it cannot be read, or is too short to be a secret.
@@ -143,14 +143,14 @@ def pepper(settings: Settings) -> bytes:
 
 
 def all_peppers(settings: Settings) -> dict[int, bytes]:
-    """It and the others that the settings name, by version; raises as `pepper`."""
+    """This pepper and the others that the settings name, by version; raises as `pepper`."""
     versions = [settings.secrets.pepper_version, *map(int, settings.secrets.other_peppers)]
     named = zip(versions, named_peppers(settings), strict=True)
     return {version: pepper_at(settings, *each) for version, each in named}
 
 
 def named_peppers(settings: Settings) -> list[tuple[str, SecretReference]]:
-    """Each setting that names a pepper, and where that is; the present one first."""
+    """Each setting that names a pepper, and where that is; the current one first."""
     others = settings.secrets.other_peppers.items()
     return [
         ("secrets.pepper", settings.secrets.pepper),
@@ -159,7 +159,7 @@ def named_peppers(settings: Settings) -> list[tuple[str, SecretReference]]:
 
 
 def pepper_setting(settings: Settings, version: int) -> str:
-    """The setting that names the pepper of a version; empty where none does."""
+    """The setting that names the pepper of a version; empty if none does."""
     if version == settings.secrets.pepper_version:
         return "secrets.pepper"
     is_named = str(version) in settings.secrets.other_peppers
@@ -179,7 +179,7 @@ def pepper_at(settings: Settings, key: str, reference: SecretReference) -> bytes
 def master_key(settings: Settings) -> MasterKey:
     """The key that wraps the keys of all content, with the others that the settings name.
 
-    Where a key service is configured it unwraps them, once for each process.
+    If a key service is configured it unwraps them, once for each process.
 
     Raises:
         ConfigurationInvalid: one cannot be read, is not 32 bytes in base64, or the key service
@@ -195,7 +195,7 @@ def assembled(raw: Sequence[bytes]) -> MasterKey:
 
 
 def named_master_keys(settings: Settings) -> list[tuple[str, SecretReference]]:
-    """Each setting that names a master key, and where that is; the present one first."""
+    """Each setting that names a master key, and where that is; the current one first."""
     others = enumerate(settings.secrets.other_master_keys)
     return [
         ("secrets.master_key", settings.secrets.master_key),
@@ -206,7 +206,7 @@ def named_master_keys(settings: Settings) -> list[tuple[str, SecretReference]]:
 def key_bytes_at(
     settings: Settings, key: str, reference: SecretReference, *, plain_too: bool = False
 ) -> bytes:
-    """A master key itself, of the setting `key`; `plain_too` accepts one that is not wrapped yet.
+    """A master key, of the setting `key`; `plain_too` accepts one that is not wrapped yet.
 
     Raises:
         ConfigurationInvalid: see `master_key`.
@@ -239,10 +239,10 @@ def key_bytes_at(
 
 
 def key_service(settings: Settings) -> KeyService | None:
-    """What unwraps the master key; None where it lies in its file as it is.
+    """The service that unwraps the master key; None if its file holds it unwrapped.
 
     Raises:
-        ConfigurationInvalid: it is of no kind we know, or its optional package is missing.
+        ConfigurationInvalid: its kind is unknown, or its optional package is missing.
     """
     kind, _, name = settings.secrets.key_service.partition(":")
     if not kind:
@@ -253,7 +253,7 @@ def key_service(settings: Settings) -> KeyService | None:
         raise ConfigurationInvalid(settings.source, "secrets.key_service", reason)
     extra, module = modules[kind]
     try:
-        # Optional packages, and slow to load: only who names a service waits for them.
+        # Optional packages that load slowly: imported only if a service is configured.
         found = import_module(f"gateway.secrets.{module}")
         made: KeyService
         if kind == "aws-kms":
@@ -270,7 +270,7 @@ def key_service(settings: Settings) -> KeyService | None:
 
 
 def admin_token(settings: Settings) -> Secret[str]:
-    """What an administrator signs in with.
+    """The token with which an administrator signs in.
 
     Raises:
         ConfigurationInvalid: it cannot be read.
@@ -285,7 +285,7 @@ def admin_token(settings: Settings) -> Secret[str]:
 
 
 def _refuse_default(settings: Settings, value: str, key: str) -> None:
-    """Whoever copied a secret from an example has none."""
+    """A secret that was copied from an example is not a secret."""
     word = value.lower()
     is_example = any(each in word for each in _EXAMPLES)
     if is_example or len(set(value)) < _LETTERS_MIN:

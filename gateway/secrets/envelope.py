@@ -60,7 +60,7 @@ class MasterKey:
         return frozenset({self.key_id, *(other.key_id for other in self.others)})
 
     def fingerprint(self, value: Secret[str]) -> str:
-        """Lets people tell two secrets apart; without this key it says nothing about either."""
+        """Lets people tell two secrets apart; without this key it reveals nothing about either."""
         text = value.reveal().encode()
         return hmac.new(self._marking_key, text, hashlib.sha256).hexdigest()[:FINGERPRINT_LENGTH]
 
@@ -69,12 +69,12 @@ class MasterKey:
         return HKDF(SHA256(), KEY_BYTES, salt=None, info=purpose).derive(self._deriving_key)
 
     def wrap(self, key: bytes, aad: bytes) -> bytes:
-        """Version, nonce, ciphertext, tag; `aad` says what the key is for."""
+        """Version, nonce, ciphertext, tag; `aad` states the key's purpose."""
         nonce = os.urandom(_NONCE_BYTES)
         return _VERSION + nonce + self._cipher.encrypt(nonce, key, aad)
 
     def unwrap(self, wrapped: bytes, aad: bytes) -> bytes:
-        """What this key, or one of the others, wrapped for this `aad`.
+        """A key that this key, or one of the others, wrapped for this `aad`.
 
         Raises:
             UnwrapFailed: none of them did. It is a ValueError.
@@ -93,7 +93,7 @@ class MasterKey:
         raise UnwrapFailed("the wrapped key was changed, moved, or wrapped by another master key")
 
     def opened_by(self, wrapped: bytes, aad: bytes) -> str:
-        """The id of the key that wrapped these bytes for this `aad`; empty if none of these."""
+        """The id of the key that wrapped these bytes for this `aad`; empty if none of these did."""
         for other in self.others:
             if found := other.opened_by(wrapped, aad):
                 return found
@@ -108,7 +108,7 @@ def key_bytes(text: str, source: str, key: str) -> bytes:
     """32 bytes from base64, not guessable; `source` is the file or variable it is from.
 
     Raises:
-        ConfigurationInvalid: it is no such key, or one that is used in examples.
+        ConfigurationInvalid: it is not such a key, or is one that is used in examples.
     """
     text = text.strip().replace("-", "+").replace("_", "/")
     try:

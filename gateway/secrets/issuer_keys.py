@@ -23,9 +23,9 @@ from gateway.errors import GatewrightError, Unavailable
 PUBLISHED_BYTES_MAX: Final = 256 * 1024
 PUBLISHED_MAX: Final = 100
 KEYS_FOR_S: Final = 300.0
-"""A key that its issuer withdrew is believed so long at most, while the issuer answers."""
+"""How long a withdrawn key is still trusted at most, while the issuer answers."""
 KEYS_EVERY_S: Final = 10.0
-"""Nobody makes us ask an issuer sooner after the last time."""
+"""The least time between two questions to an issuer, whoever causes them."""
 _RSA_BITS: Final = (2048, 8192)
 _RSA_CHARS_MAX: Final = 1400
 _EXPONENT_CHARS_MAX: Final = 6
@@ -35,7 +35,7 @@ _AWAY: Final = "The keys of this token's issuer are not known here now; try agai
 
 
 class KeysRefused(GatewrightError):
-    """What an issuer publishes cannot be used; says why to operators."""
+    """An issuer's published keys cannot be used; tells operators why."""
 
 
 class PublishedKey(Struct, frozen=True):
@@ -47,13 +47,13 @@ class PublishedKey(Struct, frozen=True):
 
 
 class KeySet(Struct, frozen=True, eq=False):
-    """All keys of an issuer at one moment; equal to itself alone."""
+    """All keys of an issuer at one moment; equal only to itself."""
 
     keys: tuple[PublishedKey, ...]
     digest: bytes
 
     def named(self, kid: str | None, algorithm: str) -> PublishedKey | None:
-        """The key that a token names, for its algorithm; the only one where it names none."""
+        """The key that a token names, for its algorithm; the only key if it names none."""
         found = [
             each for each in self.keys if kid in (None, each.kid) and algorithm in each.algorithms
         ]
@@ -61,10 +61,10 @@ class KeySet(Struct, frozen=True, eq=False):
 
 
 def key_set(published: bytes) -> KeySet:
-    """The keys of a JWK set that can prove tokens; others are passed over.
+    """The keys of a JWK set that can prove tokens; others are skipped.
 
     Raises:
-        KeysRefused: it is none, is too long, or has no key that can be used.
+        KeysRefused: it is not a set, is too long, or has no key that can be used.
     """
     if len(published) > PUBLISHED_BYTES_MAX:
         raise KeysRefused("is too long for a JWK set")
@@ -108,7 +108,7 @@ def _key(published: object) -> PublishedKey | None:
 def _of_kind(published: Mapping[str, Any]) -> tuple[Any, frozenset[str]] | None:
     kind, curve, key = published.get("kty"), published.get("crv"), {**published}
     if kind == "RSA":
-        # Looked at before arithmetic is done with them: it takes as long as they are large.
+        # Checked before any arithmetic, which takes longer the larger they are.
         if len(str(key.get("n"))) > _RSA_CHARS_MAX or len(str(key.get("e"))) > _EXPONENT_CHARS_MAX:
             return None
         rsa: Any = RSAAlgorithm.from_jwk(key)
@@ -124,7 +124,7 @@ class IssuerKeys:
     """The keys of one issuer."""
 
     def __init__(self, ask: Callable[[], Awaitable[bytes]], clock: Clock, outage_s: float) -> None:
-        """`ask` gives what the issuer publishes now; the keys are good for `outage_s` without it.
+        """`ask` returns the issuer's published keys; without it they are valid for `outage_s`.
 
         It raises GatewrightError, whose message is the operator's.
         """
@@ -137,18 +137,18 @@ class IssuerKeys:
 
     @property
     def known(self) -> KeySet | None:
-        """The keys as they were told last; None where that was too long ago."""
+        """The last known keys; None if they are too old."""
         is_told = self._clock.monotonic_s() - self._known_s <= self._outage_s
         return self._known if is_told else None
 
     async def named(self, kid: str | None, algorithm: str) -> tuple[KeySet, PublishedKey | None]:
-        """The keys of now, and the one that a token names; it is asked for where it is not known.
+        """The current keys, and the one that a token names; an unknown one is asked for.
 
         Raises:
-            Unavailable: the issuer has not said for too long which keys it has.
+            Unavailable: the issuer has not published its keys for too long.
         """
         known = self.known
-        # Nobody waits behind a stranger's token: what is known is looked at before any turn.
+        # Nobody waits behind a stranger's token: known keys are looked up before any turn.
         key = known.named(kid, algorithm) if known else None
         if not known or not key:
             with suppress(GatewrightError):
@@ -160,15 +160,15 @@ class IssuerKeys:
         return known, key
 
     async def renew(self) -> None:
-        """Ask for the keys where they are old; raises as `refresh`."""
+        """Ask for the keys if they are old; raises as `refresh`."""
         if self._clock.monotonic_s() - self._known_s >= KEYS_FOR_S:
             await self.refresh()
 
     async def refresh(self) -> None:
-        """Ask for the keys, unless they were asked for a moment ago.
+        """Ask for the keys, unless that was done a moment ago.
 
         Raises:
-            GatewrightError: that failed, and the keys are what they were.
+            GatewrightError: that failed, and the keys stay as they were.
         """
         async with self._turn:
             if self._clock.monotonic_s() - self._asked_s < KEYS_EVERY_S:

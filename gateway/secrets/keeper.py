@@ -18,7 +18,7 @@ from gateway.secrets.sources import SecretSource
 
 ANSWER_S: Final = 10.0
 """How long the other sources wait for one: a store that lets each of its secrets time out, or sends
-a byte now and then, would hold back what all other sources have to say."""
+a byte now and then, would otherwise delay news from all other sources."""
 
 
 class SecretUnavailableError(Exception):
@@ -79,7 +79,7 @@ class SecretKeeper:
         """`known` are values already in use; `failed` gets a name and a reason, once.
 
         `changed` may raise SecretUnavailableError for a value that cannot be used: its source then
-        counts as away, and the previous value is not trusted for ever.
+        counts as unavailable, and the previous value is not trusted for ever.
         """
         self._places = places
         self._clock = clock
@@ -100,10 +100,10 @@ class SecretKeeper:
     async def refresh(self) -> None:
         """Read every source once, all at the same time, so that none waits for a silent one.
 
-        A source that has not answered within `answer_s` counts as away, and is asked again only
-        once it has; a late answer is used when it comes. Nobody waits for it a second time. A
-        source that fails in an unforeseen way counts as away too, and its error is raised after all
-        others have been looked at.
+        A source that has not answered within `answer_s` counts as unavailable, and is asked again
+        only once it has answered; a late answer is used when it comes. Nobody waits for it a second
+        time. A source that fails in an unforeseen way also counts as unavailable, and its error is
+        raised after all others have been handled.
         """
         idle = [name for name in self._places if name not in self._asking]
         for name in idle:
@@ -124,7 +124,7 @@ class SecretKeeper:
             raise
 
     def _look(self, name: str) -> None:
-        """Handle the result of a source; raises what it raised unforeseen."""
+        """Handle the result of a source; raises its unforeseen errors."""
         if not self._asking[name].done():
             self._miss(name, "its place takes too long to answer")
             return
@@ -154,6 +154,6 @@ class SecretKeeper:
         kept = self._kept[name]
         is_over = self._clock.monotonic_s() - kept.read_s > self._tolerate_s
         if is_over and kept.value is not None:
-            # Forgotten once it was told: where telling fails it is told again with the next look.
+            # Forgotten only after the report: if reporting fails, the next look tries again.
             self._changed(name, None)
             kept.value = None

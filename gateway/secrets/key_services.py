@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class KeyServiceFailed(Exception):
-    """The service does not answer, or refuses; the message says which, never what was asked."""
+    """The service does not answer, or refuses; the message says which, and repeats no request."""
 
 
 class KeyService(Protocol):
@@ -25,12 +25,12 @@ class KeyService(Protocol):
 
 
 def is_wrapped(text: str) -> bool:
-    """Whether a master key's file holds what a key service wrapped: each one's text begins so."""
+    """Whether a master key's file holds text from a key service, which begins with its kind."""
     return text.startswith(("vault:", "aws-kms:"))
 
 
 def decoded(text: str) -> bytes:
-    """The bytes of base64 that a service answered; raises KeyServiceFailed."""
+    """The bytes of a service's base64 answer; raises KeyServiceFailed."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

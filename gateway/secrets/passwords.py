@@ -30,7 +30,7 @@ def hash_password(password: Secret[str]) -> str:
 
 
 def checked_password(password: Secret[str]) -> Secret[str]:
-    """A password that can be one.
+    """A password of acceptable length.
 
     Raises:
         RequestInvalid: it is too short to be safe or too long to be one.
@@ -43,7 +43,7 @@ def checked_password(password: Secret[str]) -> Secret[str]:
 
 
 def proves(password: Secret[str], encoded: str | None) -> bool:
-    """Whether it is the password; as slow for nobody's hash, so that time names no names."""
+    """Whether it is the password; as slow without a hash, so that timing reveals no names."""
     if len(password.reveal()) > LENGTH_MAX:
         return False
     try:

@@ -27,22 +27,22 @@ LISTS_BYTES_MAX: Final = 16 * 1024 * 1024
 _LIST: Final = re.compile(r"-----BEGIN X509 CRL-----[A-Za-z0-9+/=\s]+-----END X509 CRL-----")
 _BEGIN: Final = "-----BEGIN "
 _DELTA: Final = "2.5.29.27"
-"""The extension of lists that OpenSSL does not look into (RFC 5280, 5.2.4)."""
+"""The extension of delta lists, which OpenSSL does not process (RFC 5280, 5.2.4)."""
 
 
 class Revocations(Struct, frozen=True):
-    """What the lists of one file say."""
+    """The contents of one file of lists."""
 
     terms: tuple[Term, ...]
-    """From when each was made until when the next has to be there."""
+    """From when each list was made until when the next has to be there."""
     digest: bytes
-    """Of who is revoked: another list that revokes the same has the same."""
+    """A digest of the revoked certificates: another list that revokes the same has the same."""
 
 
 def read_revocations(
     file: Path, key: str, authorities: "Sequence[x509.Certificate]", now_us: int
 ) -> Revocations:
-    """The lists of a file: one of each authority at least, all of them good today.
+    """The lists of a file: at least one of each authority, all of them valid today.
 
     Raises:
         ConfigurationInvalid: it cannot be used; it names the file, the key and the reason.
@@ -54,7 +54,7 @@ def read_revocations(
     text = read_text(file, key, LISTS_BYTES_MAX)
     found = _LIST.findall(text)
     if not found or text.count(_BEGIN) != len(found):
-        # OpenSSL would take a certificate among them for an authority of callers.
+        # OpenSSL would accept a certificate among them as an authority for callers.
         raise refused("must hold lists of revoked certificates (X509 CRL) in PEM, and nothing else")
     reader: Any = import_module("cryptography.x509")
     try:
@@ -76,7 +76,7 @@ def read_revocations(
 def _fault(
     each: "x509.CertificateRevocationList", authorities: "Sequence[x509.Certificate]", now_us: int
 ) -> str:
-    """Why a list cannot be used; empty where it can."""
+    """Why a list cannot be used; empty if it can."""
     whose = each.issuer.rfc4514_string()
     if each.next_update_utc is None:
         return f"the list of {whose} does not say until when it is good"
@@ -88,7 +88,7 @@ def _fault(
     if now_us < term.begins_us:
         return f"the list of {whose} is not good before {day(term.begins_us)}"
     named = [one for one in authorities if one.subject == each.issuer]
-    # An authority below them is known only when a caller shows it: OpenSSL looks at that one.
+    # An authority below them is known only when a caller shows it: OpenSSL checks that one.
     if named and not any(_is_signed_by(each, one) for one in named):
         return f"the list of {whose} was not signed by the authority of that name"
     return ""

@@ -39,13 +39,13 @@ class EnvironmentSecret:
         if not value:
             raise ConfigurationInvalid("environment", self._name, "is not set or empty")
         if not value.isascii() and any("\ud800" <= each <= "\udfff" for each in value):
-            # So bytes come here that are no text; whoever encoded it would fail, and quote it.
+            # Bytes that are not text take this form; encoding them would fail and quote them.
             raise ConfigurationInvalid("environment", self._name, "is not UTF-8 text")
         return Secret(value)
 
 
 FileState = tuple[int, ...]
-"""Device, inode, time of change in nanoseconds and size in bytes; empty where there is no file."""
+"""Device, inode, time of change in nanoseconds and size in bytes; empty if there is no file."""
 
 
 class FileSecret:
@@ -92,7 +92,7 @@ class FileSecret:
             raise self._invalid("belongs to another user")
 
     def _is_the_folders(self, owner: int) -> bool:
-        """Whether root reads what belongs to whom its folder belongs, as commands typed by root do.
+        """Whether root reads a file of its folder's owner, as commands run by root do.
 
         In a folder of somebody else's, such as /tmp, anybody may have put it there.
         """
@@ -106,9 +106,9 @@ class FileSecret:
 
 
 def state_of(file: Path) -> FileState:
-    """What the file system says of a file, so that one that was replaced can be told."""
+    """The file's state in the file system, by which a replaced file is noticed."""
     try:
-        # Links are followed: what Kubernetes and certbot replace is often a link.
+        # Links are followed: Kubernetes and certbot often replace a link.
         status = file.stat()
     except OSError:
         return ()
@@ -116,5 +116,5 @@ def state_of(file: Path) -> FileState:
 
 
 def _without_ending(text: str) -> str:
-    """Editors and `echo` close a line, and no secret ends so: a header could not even hold it."""
+    """Editors and `echo` end a line, but no secret ends so: a header could not even hold it."""
     return text.removesuffix("\n").removesuffix("\r")

@@ -5,20 +5,20 @@ from typing import Final
 
 
 ONLY_NEWER: Final = (ssl.VERIFY_X509_STRICT, ssl.VERIFY_X509_PARTIAL_CHAIN)
-"""What a default context asks for from Python 3.13 on, and under older ones does not.
+"""Flags that a default context has from Python 3.13 on, but not before.
 
-The first refuses authorities that do not say what their key is for, as most private ones that
-`openssl req` made: who was connected would be cut off. The second believes whatever lies in a
-file of authorities, be it a caller's own certificate. And it ends a chain at the first of them, so
-that the list of a root which revokes what stands below it is read as one of somebody else's.
+The first refuses authorities that do not say what their key is for, like most private ones made by
+`openssl req`: existing connections would fail. The second trusts whatever is in a file of
+authorities, even a caller's own certificate. It also ends a chain at the first match, so that a
+root's list that revokes a certificate below it is read as some other authority's list.
 """
 
 
 def context_for(purpose: ssl.Purpose, authorities: bytes = b"") -> ssl.SSLContext:
-    """A context that believes these authorities, in DER, or else what `ssl` does for that purpose.
+    """A context that trusts these authorities, in DER, or by default those that `ssl` trusts.
 
     Raises:
-        ssl.SSLError: they are none.
+        ssl.SSLError: they are not certificates.
     """
     context = ssl.create_default_context(purpose, cadata=authorities or None)
     # Distributions build Python with whatever their OpenSSL allows.

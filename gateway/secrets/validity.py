@@ -10,18 +10,18 @@ from gateway.clock import DAY_US, SECOND_US, WEEK_US
 
 
 WARNED_SHARE: Final = 5
-"""Of a life its last so many-th part is told of, and never more than a week."""
+"""The last fraction of a lifetime in which its end is announced; never more than a week."""
 
 
 class Term(Struct, frozen=True):
-    """From when to when something is good."""
+    """A period of validity."""
 
     begins_us: int
     ends_us: int
 
     @property
     def told_from_us(self) -> int:
-        """From when on somebody should be told that it ends.
+        """When to start warning of its end.
 
         Authorities whose certificates live for three months renew them a month before the end, and
         those whose certificates live for a day some hours before.
@@ -29,14 +29,14 @@ class Term(Struct, frozen=True):
         return self.ends_us - min((self.ends_us - self.begins_us) // WARNED_SHARE, WEEK_US)
 
     def left_s(self, now_us: int) -> float:
-        """Seconds until it ends; below 0 where it has ended."""
+        """Seconds until it ends; below 0 if it has ended."""
         return (self.ends_us - now_us) / SECOND_US
 
 
 def next_end(terms: Sequence[Term], now_us: int) -> Term | None:
-    """The one that ends next of those still good, or the last one where all have ended.
+    """The next to end among those still valid, or the last one if all have ended.
 
-    What ended beside others that are good is what a renewal leaves in a file of authorities.
+    Expired entries among valid ones are what a renewal leaves in a file of authorities.
     """
     good = [each for each in terms if each.ends_us > now_us]
     if good:
@@ -49,13 +49,13 @@ def _end(term: Term) -> int:
 
 
 class EndTeller:
-    """What is to be said of ends: once a day as soon as it is time, and at once when it is over."""
+    """Decides when to report ends: once a day when one is near, and at once when it has passed."""
 
     def __init__(self) -> None:
         self._told: dict[str, tuple[Term, bool, int]] = {}
 
     def line(self, name: str, terms: Sequence[Term], now_us: int) -> str:
-        """A line about what ends next of what a name stands for; empty while there is none."""
+        """A line about the next end among a name's terms; empty if there is nothing to report."""
         term = next_end(terms, now_us)
         if term is None or now_us < term.told_from_us:
             return ""
@@ -73,5 +73,5 @@ def microseconds(moment: datetime) -> int:
 
 
 def day(moment_us: int) -> str:
-    """A moment as an operator reads it, to the second."""
+    """A moment in the form that operators read, to the second."""
     return datetime.fromtimestamp(moment_us / SECOND_US, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -28,18 +28,18 @@ from gateway.secrets.secret import Secret
 
 TIMEOUT_S = 5
 ANSWER_BYTES_MAX = 512 * 1024
-"""Of one secret with all of its fields."""
+"""For one secret with all of its fields."""
 _RENEW_AFTER = 2 / 3
 REFUSED_S = 300.0
-"""How long a refusal that a new login did not change is believed: Vault keeps every login that is
-made to its end, and one at each reading is soon more than it can hold."""
+"""How long a refusal is believed that a new login did not change: Vault keeps every login until it
+ends, and one at each reading would soon be more than it can hold."""
 _FOREVER_S = float("inf")
 NOT_VAULT = (KeyError, TypeError, AttributeError, ValueError)
-"""What comes of an answer in another form, such as the page of a proxy before it."""
+"""Errors from answers in another form, such as the page of a proxy before it."""
 
 
 class _Bounded(HTTPAdapter):
-    """Takes no answer that is longer than this: all of it would be held, and read in one go."""
+    """Refuses an answer that is longer than this: it would be held and decoded at once."""
 
     def send(self, *request: Any, **how: Any) -> requests.Response:
         answer = super().send(*request, **(how | {"stream": True}))
@@ -65,7 +65,7 @@ class VaultSession:
         self._clock = clock
         self._credential = credential
         session = requests.Session()
-        # In plain it is on this machine; the environment's proxy, who would read along, is not.
+        # A plain-http address is on this machine; a proxy is not, and would read along.
         session.trust_env = urlsplit(settings.url).scheme != "http"
         for scheme in ("https://", "http://"):
             session.mount(scheme, _Bounded())
@@ -79,7 +79,7 @@ class VaultSession:
         )
         self._turn = asyncio.Lock()
         self._refused_until_s: dict[str, float] = {}
-        """Of secrets that a new login was refused as well."""
+        """Secrets that were also refused after a new login."""
         self._renew_at_s = -1.0
         self._ends_at_s = -1.0
 
@@ -93,7 +93,7 @@ class VaultSession:
             return await asyncio.to_thread(self._read, path, field)
 
     def signed_in(self) -> Any:
-        """The client with a valid login; blocks, and raises what hvac raises."""
+        """The client with a valid login; blocks, and raises hvac's exceptions."""
         self._sign_in()
         return self._client
 
@@ -119,7 +119,7 @@ class VaultSession:
         try:
             found = self._fetch(path)
         except Forbidden:
-            # The login may have been revoked before its time: once more with a new one.
+            # The login may have been revoked early: once more with a new one.
             now_s = self._clock.monotonic_s()
             is_made = self._settings.auth != "token"  # One that is given costs nothing to read.
             if is_made and now_s < self._refused_until_s.get(path, now_s):
@@ -142,8 +142,8 @@ class VaultSession:
         if now_s >= self._ends_at_s:
             self._log_in()
         elif now_s >= self._renew_at_s:
-            # What proves us may be good for one login alone, and gone from where it was kept; the
-            # old one is good up to its end.
+            # The credential may be valid for one login only, and gone from its place; the old login
+            # stays valid until its end.
             with suppress(VaultError, ConfigurationInvalid, OSError):
                 self._renew()
 
@@ -174,7 +174,7 @@ class VaultSession:
         self._note_lease(answer["auth"])
 
     def _lease_of_token(self) -> dict[str, Any]:
-        """As a login tells its own; a token that may not look itself up is used as it is."""
+        """In the form of a login's answer; a token that may not look itself up is used as it is."""
         try:
             found = self._client.auth.token.lookup_self()["data"]
         except Forbidden:
