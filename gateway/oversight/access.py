@@ -18,7 +18,7 @@ EVERYWHERE = "*"
 
 
 class Permission(StrEnum):
-    """What a handler may require; a handler that requires none of these is not served."""
+    """What a handler may require; a handler without one of these is not served."""
 
     OVERVIEW_READ = "overview:read"
     TRAFFIC_READ = "traffic:read"
@@ -68,7 +68,7 @@ ROLE_PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
     | {_P.POLICIES_APPROVE, _P.POLICIES_PUBLISH, _P.CONTENT_APPROVE_REVEAL, _P.PRICES_APPROVE}
     | {_P.CONTENT_APPROVE_ERASURE, _P.KEYS_APPROVE, _P.WORKERS_APPROVE_RETIREMENT},
     # Reads everything; changes only holds, reveals, erasures, reviews, incidents and obligations,
-    # and ends requests of lost workers: that is a word of the evidence, not of the platform.
+    # and ends requests of lost workers: that concerns the evidence, not the platform.
     "compliance": _READING
     | {_P.AUDIT_READ, _P.AUDIT_EXPORT, _P.PEOPLE_READ}
     | {_P.CONTENT_REVEAL, _P.CONTENT_APPROVE_REVEAL, _P.HOLDS_SET}
@@ -78,7 +78,7 @@ ROLE_PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
     "security_admin": _READING
     | {_P.AUDIT_READ, _P.PEOPLE_READ, _P.PEOPLE_MANAGE, _P.SECRETS_SET, _P.KEYS_ISSUE}
     | {_P.INCIDENTS_LEAD, _P.BATCHES_MANAGE, _P.BUDGETS_ASK},
-    # Runs the platform; content, holds and the approval of others' work are not its to give.
+    # Runs the platform; it has no rights to content or holds, and does not approve others' work.
     "platform_admin": _READING
     | {
         _P.KEYS_ISSUE,
@@ -98,29 +98,29 @@ STEP_UP = frozenset(
     | {_P.KEYS_ISSUE, _P.SECRETS_SET, _P.PEOPLE_MANAGE, _P.REVIEWS_SIGN, _P.PRICES_APPROVE}
     | {_P.KEYS_APPROVE, _P.WORKERS_RETIRE, _P.WORKERS_APPROVE_RETIREMENT}
 )
-"""Needs somebody who proved a moment ago who they are."""
+"""Requires somebody who proved their identity a moment ago."""
 
 
 APPROVING = frozenset(
     {_P.POLICIES_APPROVE, _P.KEYS_APPROVE, _P.PRICES_APPROVE, _P.CONTENT_APPROVE_REVEAL}
     | {_P.CONTENT_APPROVE_ERASURE, _P.WORKERS_APPROVE_RETIREMENT}
 )
-"""Reserved for the second person; nobody who acts through the admin token is one."""
+"""Reserved for a second person; nobody who acts through the admin token counts as one."""
 
 
 PROVIDER = "oidc-provider"
-"""The OpenID provider itself, when it ends somebody's session."""
+"""The OpenID provider itself, if it ends somebody's session."""
 NAMES_OF_PARTS = frozenset(
     {TOKENS_NAME, PROVIDER} | {"drift", "gateway", "guard", "invitation", "schedule", "setup-link"}
 )
-"""Names under which deeds of no person are recorded. A person of such a name would act as that
-part: under the first one with everything that the token may do."""
+"""Names under which deeds without a person are recorded. A person with such a name would act as
+that part: under the first one with everything that the token may do."""
 PROVIDED = "oidc-"
 """Prefix for the names of people whom an OpenID provider vouches for."""
 
 
 class Grant(Struct, frozen=True, order=True):
-    """A role, and the organisation it is held in; `*` is everywhere."""
+    """A role, and the organisation in which it is held; `*` means everywhere."""
 
     role: Role
     organisation: str
@@ -142,7 +142,7 @@ class Person(Struct, frozen=True):
     grants: frozenset[Grant] = frozenset()
     is_disabled: bool = False
     of_token: bool = False
-    """The admin token itself, or somebody who signed in by a link that it made."""
+    """The admin token itself, or somebody who signed in by a link made with it."""
     by_group: frozenset[ByGroup] = frozenset()
     """The grants that come from a group; the others were given by hand."""
 
@@ -166,8 +166,8 @@ TOKEN_PERSON = Person(
 def allows(person: Person, permission: Permission, organisation: str | None = None) -> bool:
     """Whether a person may do this in an organisation; without one, everywhere.
 
-    Without an organisation only a grant that holds everywhere counts: what concerns all of them is
-    not for somebody who belongs to one.
+    Without an organisation only a grant that holds everywhere counts: what concerns all
+    organisations is not for somebody who belongs to one.
     """
     if person.is_disabled or (person.of_token and permission in APPROVING):
         return False
@@ -179,7 +179,7 @@ def allows(person: Person, permission: Permission, organisation: str | None = No
 
 
 def organisations_of(person: Person, permission: Permission) -> frozenset[str] | None:
-    """Organisations in which a person may do this; None is everywhere, an empty set nowhere."""
+    """Organisations in which a person may do this; None means everywhere, an empty set nowhere."""
     if allows(person, permission):
         return None
     held = {grant.organisation for grant in person.grants}
@@ -187,7 +187,7 @@ def organisations_of(person: Person, permission: Permission) -> frozenset[str] |
 
 
 def may_grant(grantor: Person, grant: Grant) -> bool:
-    """Whether a grantor may give this: only what they may do themselves, and only where."""
+    """Whether a grantor may give this: only what they may do themselves, and only there."""
     where = None if grant.organisation == EVERYWHERE else grant.organisation
     if not allows(grantor, Permission.PEOPLE_MANAGE, where):
         return False

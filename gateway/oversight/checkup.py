@@ -11,7 +11,7 @@ from msgspec import Struct
 StepName = Literal["name", "connection", "credential", "call"]
 Verdict = Literal["good", "unsure", "bad", "skipped"]
 Code = Literal[
-    # Any step.
+    # For any step.
     "ok",
     "not_tried",
     "inside",
@@ -19,13 +19,13 @@ Code = Literal[
     "timeout",
     "broken",
     "malformed",
-    # A name's.
+    # For the name.
     "address",
     "not_found",
     "resolver_failed",
     "out_of_reach",
     "by_proxy",
-    # A connection's.
+    # For the connection.
     "plain",
     "refused",
     "unreachable",
@@ -36,7 +36,7 @@ Code = Literal[
     "proxy_denied",
     "proxy_refused",
     "proxy_broken",
-    # A credential's, and a call's.
+    # For the credential, and the call.
     "none_needed",
     "missing",
     "denied",
@@ -63,22 +63,22 @@ class Step(Struct, frozen=True):
 
 
 class Checkup(Struct, frozen=True):
-    """The steps that were taken so far, and what the last one cost."""
+    """The steps taken so far, and the cost of the last one."""
 
     steps: tuple[Step, ...] = ()
     fingerprint: str = ""
-    """Of the credential that the worker had; empty where it had none."""
+    """The fingerprint of the worker's credential; empty if it had none."""
     input_tokens: int = 0
     output_tokens: int = 0
     cost_microusd: int = 0
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of the steps that say something."""
+        """The worst verdict among the steps."""
         found = {step.verdict for step in self.steps}
         return next((each for each in ("bad", "unsure", "good") if each in found), "skipped")
 
 
 def skipped(code: Code, *names: StepName, detail: str = "") -> tuple[Step, ...]:
-    """Steps that were not taken, each for the same reason."""
+    """Steps that were not taken, all for the same reason."""
     return tuple(Step(name, "skipped", code, detail) for name in names)

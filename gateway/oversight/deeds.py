@@ -22,7 +22,7 @@ from gateway.types import AuditRecord, Receipt
 
 
 OPERATORS = "-operators"
-"""The log of operators' deeds: one of its own, whichever organisation a deed is about."""
+"""The log of operators' deeds: a log of its own, whichever organisation a deed concerns."""
 
 
 class Deeds:
@@ -86,7 +86,7 @@ class Deeds:
         after: object = None,
         **detail: str,
     ) -> AsyncIterator[None]:
-        """Wraps a deed: recorded before it begins, and again if it did not succeed."""
+        """Wraps a deed: recorded before it begins, and again if it fails."""
         done = await self.record(actor, action, organisation, before=before, after=after, **detail)
         try:
             yield
@@ -99,7 +99,7 @@ class Deeds:
 
 
 class _Done(Struct, frozen=True):
-    """A deed that is not on record yet."""
+    """A deed that is not recorded yet."""
 
     actor: str
     action: str
@@ -109,7 +109,7 @@ class _Done(Struct, frozen=True):
 
 
 class LateDeeds:
-    """Deeds that wait for no log: done first, and recorded as soon as that is possible.
+    """Deeds that do not wait for the log: done first, and recorded as soon as possible.
 
     They are for what must not be delayed, such as an alarm, or the end of something harmful. They
     are kept in memory until then, so their authors also leave a trace in the database.

@@ -15,18 +15,18 @@ from gateway.oversight.otlp_resource import Source, attributes_of, resource_of
 
 
 Line = Mapping[str, Any]
-"""A record as `projecting.export` writes it, or a checkpoint: then it has a `note`."""
+"""A record as `projecting.export` writes it, or a checkpoint, which has a `note`."""
 
 _PRIORITY = 13 * 8 + 6
 """Facility 13 (log audit), severity 6 (informational); RFC 5424 §6.2.1."""
 _ENTERPRISE = "gatewright@32473"
-"""The enterprise number of documentation (RFC 5612), since we have none of our own."""
+"""The enterprise number for documentation (RFC 5612), since we have none of our own."""
 _IN_STRUCTURED_DATA = ("organisation", "sequence", "stage", "request_id", "action", "status")
 _SPAN_KIND_CLIENT = 3
 _STATUS_OK, _STATUS_ERROR = 1, 2
 _NS_PER_US = 1000
 COUNT = "count_tokens"
-"""The conventions have no word for a count, and it generates nothing."""
+"""The conventions have no word for a token count, which generates nothing."""
 _OPERATIONS = {
     "/v1/embeddings": "embeddings",
     "/v1/completions": "text_completion",
@@ -36,12 +36,12 @@ _OPERATIONS = {
 
 
 def as_json_lines(lines: Iterable[Line]) -> bytes:
-    """One object a line, ASCII only: nothing in it can be taken for the end of a line."""
+    """One object per line, ASCII only: nothing in it can be taken for the end of a line."""
     return b"".join(compact_json(line) + b"\n" for line in lines)
 
 
 def as_syslog(lines: Iterable[Line], host: str) -> bytes:
-    """Messages of RFC 5424, each with its length before it (octet counting, RFC 6587 §3.4.1)."""
+    """Messages of RFC 5424, each preceded by its length (octet counting, RFC 6587 §3.4.1)."""
     frames = []
     for line in lines:
         moment = datetime.fromtimestamp(_utc_us(line) / 1_000_000, UTC)
@@ -61,9 +61,9 @@ def as_syslog(lines: Iterable[Line], host: str) -> bytes:
 def as_spans(lines: Iterable[Line], kinds: Mapping[str, str], source: Source) -> bytes:
     """OTLP/HTTP JSON: a span for each request's outcome, by the GenAI semantic conventions (0.1.0).
 
-    It lies in the trace that the caller named, else in one of its own. Empty where no line is one.
-    `kinds` are the settings' providers, each with its kind. Of `source` all but the worker is said:
-    that is each line's own.
+    It belongs to the trace that the caller named, or else to one of its own. Empty if no line is an
+    outcome. `kinds` maps the settings' providers to their kinds. All of `source` is used except the
+    worker, which is each line's own.
     """
     by_worker: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for line in lines:
@@ -82,7 +82,7 @@ def as_spans(lines: Iterable[Line], kinds: Mapping[str, str], source: Source) ->
 
 
 def operation_of(endpoint: str) -> str:
-    """What an address asks of a model, in the conventions' words."""
+    """What an endpoint asks of a model, in the conventions' words."""
     return _OPERATIONS.get(endpoint, "chat")
 
 
@@ -136,7 +136,7 @@ def _span(line: Line, kinds: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _written(usage: Mapping[str, Any]) -> int | None:
-    """Tokens that were written to an upstream's cache, for whatever time; None of no usage."""
+    """Tokens written to an upstream's cache, for any lifetime; None without usage."""
     return usage["cache_write_tokens"] + usage["cache_write_1h_tokens"] if usage else None
 
 

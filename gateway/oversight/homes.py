@@ -14,48 +14,48 @@ from gateway.configuration.settings import ProviderSettings
 
 
 IN_HOUSE: Final = "in-house"
-"""The route, and the label that engines have where nobody chose another."""
+"""The route, and the default label of engines."""
 MANAGED: Final = "managed"
 REFUSED: Final = "refused"
 
 
 class Homes(Struct, frozen=True):
-    """Of an installation as it is configured now.
+    """What is in-house in the current configuration.
 
-    What nobody can tell counts as managed: a label that nobody has any more, and a provider that is
-    gone where its label is shared.
+    Doubtful cases count as managed: a label that nothing has any more, and a removed provider with
+    a shared label.
     """
 
     labels: frozenset[str] = frozenset({IN_HOUSE})
-    """Jurisdictions in which nothing but engines is."""
+    """Jurisdictions with nothing but engines."""
     shared: frozenset[str] = frozenset()
-    """Jurisdictions in which managed APIs are as well."""
+    """Jurisdictions that also have managed APIs."""
     providers: frozenset[str] = frozenset()
-    """Of all that are in the house."""
+    """The names of all in-house providers."""
 
     def has(self, jurisdiction: str, provider: str) -> bool:
-        """Whether what a record says was reached is in the house."""
+        """Whether the place that a record names is in-house."""
         if jurisdiction in self.labels:
             return True
         return jurisdiction in self.shared and provider in self.providers
 
     def place_of(self, jurisdiction: str, provider: str) -> str:
-        """`in-house` or `managed`; empty where nothing was reached."""
+        """`in-house` or `managed`; empty if nothing was reached."""
         if not jurisdiction:
             return ""
         return IN_HOUSE if self.has(jurisdiction, provider) else MANAGED
 
     def route_of(self, status: str, jurisdiction: str, provider: str) -> str:
-        """Like `place_of`, and `refused` of what policy or a limit refused."""
+        """Like `place_of`, but `refused` if policy or a limit refused the request."""
         return REFUSED if status == REFUSED else self.place_of(jurisdiction, provider)
 
 
 BY_LABEL: Final = Homes()
-"""Where no provider is configured."""
+"""Used if no provider is configured."""
 
 
 def homes_of(providers: Mapping[str, ProviderSettings]) -> Homes:
-    """What is home among these, by their kinds."""
+    """The in-house labels and providers among these, by their kinds."""
     inside = {name for name, each in providers.items() if each.is_in_house}
     home = {IN_HOUSE, *(providers[name].jurisdiction for name in inside)}
     outside = {each.jurisdiction for each in providers.values() if not each.is_in_house}

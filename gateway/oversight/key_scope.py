@@ -21,7 +21,7 @@ _LENIENCE: Final[tuple[Translation, ...]] = ("strict", "warn", "lenient")
 
 
 class KeyScope(Struct, frozen=True):
-    """What somebody may do who has the key's secret, as far as the key itself says it."""
+    """What the holder of the key's secret may do, as far as the key itself decides it."""
 
     models: tuple[str, ...] | None
     """Targets it may use, in order; None for all that policy permits."""
@@ -32,12 +32,12 @@ class KeyScope(Struct, frozen=True):
 
 
 class ScopeChange(Struct, frozen=True):
-    """One field of it, before and after."""
+    """One field of the scope, before and after."""
 
     field: ScopeField
     is_wider: bool
     gained: tuple[str, ...] = ()
-    """Of models and labels, what comes; nothing where all models that policy permits do."""
+    """Models and labels that are added; empty if all models that policy permits are added."""
     lost: tuple[str, ...] = ()
 
 
@@ -47,13 +47,13 @@ def scope_of(
     labels: Collection[str],
     translation: Translation,
 ) -> KeyScope:
-    """Models in order, so that the same scope is the same; labels as they stand."""
+    """Models in order, so that equal scopes compare equal; labels as they are."""
     ordered = None if models is None else tuple(sorted(set(models)))
     return KeyScope(ordered, expires_us, tuple(labels), translation)
 
 
 def changes(before: KeyScope, after: KeyScope) -> tuple[ScopeChange, ...]:
-    """What is otherwise, what says most first."""
+    """The differences, the most important first."""
     found = []
     if before.models != after.models:
         had, gets = set(before.models or ()), set(after.models or ())
@@ -81,7 +81,7 @@ def is_widening(before: KeyScope, after: KeyScope) -> bool:
 
 
 def both(one: KeyScope, other: KeyScope) -> KeyScope:
-    """What either permits that the other permits, too; the labels are those of `one`."""
+    """What both permit; the labels are those of `one`."""
     models = one.models if other.models is None else other.models
     if one.models is not None and other.models is not None:
         models = tuple(sorted(set(one.models) & set(other.models)))
@@ -91,7 +91,7 @@ def both(one: KeyScope, other: KeyScope) -> KeyScope:
 
 
 def new_models(before: KeyScope, after: KeyScope, configured: Collection[str]) -> tuple[str, ...]:
-    """Which configured models the key gets that it had not, in order."""
+    """The configured models that the key did not have before, in order."""
     if before.models is None:
         return ()
     gets = configured if after.models is None else after.models
@@ -99,7 +99,7 @@ def new_models(before: KeyScope, after: KeyScope, configured: Collection[str]) -
 
 
 def check_labels(labels: Collection[str]) -> None:
-    """Raises RequestInvalid for what is no word: a form shows labels with spaces between."""
+    """Raises RequestInvalid for labels that are not words: forms separate labels by spaces."""
     if len(labels) > LABELS_MAX or not all(map(is_label, labels)):
         raise RequestInvalid(f"up to {LABELS_MAX} words that can be seen", parameter="labels")
 

@@ -20,24 +20,24 @@ from gateway.totals import CALL_BOUNDS_S, Kind, Sums, Totals
 
 
 CUMULATIVE: Final = 2
-"""`AGGREGATION_TEMPORALITY_CUMULATIVE`: a post that is lost takes nothing with it."""
+"""`AGGREGATION_TEMPORALITY_CUMULATIVE`: a lost post loses no counts."""
 EMBEDDINGS: Final = "embeddings"
 UNKNOWN: Final = "unknown"
 
 
 class Model(Struct, frozen=True):
-    """What a target stands for."""
+    """The model of a target."""
 
     provider: str
     """Its name in the settings."""
     kind: str
-    """The provider's, as the settings have it."""
+    """The provider's kind, as in the settings."""
     model: str
-    """In the upstream's own words."""
+    """The upstream's name for it."""
 
 
 class Span(Struct, frozen=True):
-    """Which time the points are of, and whose they are."""
+    """The time span of the points, and their source."""
 
     start_us: int
     now_us: int
@@ -45,7 +45,7 @@ class Span(Struct, frozen=True):
 
 
 class Instrument(Struct, frozen=True):
-    """One of the conventions' metrics, with what it has by attributes."""
+    """One of the conventions' metrics, with its values by attributes."""
 
     name: str
     unit: str
@@ -53,7 +53,7 @@ class Instrument(Struct, frozen=True):
 
 
 def as_metrics(families: Iterable[Metric], instruments: Iterable[Instrument], span: Span) -> bytes:
-    """What a collector's `/v1/metrics` takes."""
+    """The body of a request to a collector's `/v1/metrics`."""
     moment = {
         "startTimeUnixNano": str(span.start_us * 1000),
         "timeUnixNano": str(span.now_us * 1000),
@@ -70,7 +70,7 @@ def as_metrics(families: Iterable[Metric], instruments: Iterable[Instrument], sp
 
 
 def instruments_of(totals: Totals, models: Mapping[str, Model]) -> list[Instrument]:
-    """The conventions' metrics; a count of tokens is no inference, and in none of them."""
+    """The conventions' metrics; they leave out token counts, which are not inferences."""
     by_call: dict[tuple[str, str], list[Sums]] = defaultdict(list)
     for kind, sums in totals.rows():
         if kind.target and (operation := _operation(kind)):
@@ -114,7 +114,7 @@ def _operation(kind: Kind) -> str:
 
 
 def _said(target: str, operation: str, models: Mapping[str, Model]) -> dict[str, str]:
-    """Two targets may be one model at two places: each says its own name, too."""
+    """Two targets may be one model at two places, so each also states its own name."""
     found = models.get(target, Model("", "", ""))
     return {
         "gen_ai.operation.name": operation,
@@ -139,7 +139,7 @@ def _of_instrument(instrument: Instrument, moment: Mapping[str, str]) -> dict[st
 
 
 def _of_family(family: Metric, moment: Mapping[str, str]) -> Iterable[dict[str, Any]]:
-    """What has no samples, or no numbers in them, is left out."""
+    """Families without samples, or without numbers in them, are left out."""
     if family.type == "histogram":
         points = _histogram_points(family, moment)
         made = _histogram(points)
@@ -161,7 +161,7 @@ def _of_family(family: Metric, moment: Mapping[str, str]) -> Iterable[dict[str, 
 
 
 def _histogram_points(family: Metric, moment: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Prometheus' buckets hold all below them, OTLP's only their own."""
+    """Prometheus' buckets include all lower ones, OTLP's only their own counts."""
     below: dict[tuple[tuple[str, str], ...], list[tuple[float, int]]] = defaultdict(list)
     sums: dict[tuple[tuple[str, str], ...], float] = {}
     for sample in family.samples:

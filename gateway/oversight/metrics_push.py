@@ -19,20 +19,20 @@ WAIT_S_MAX = 900.0
 
 
 class Collector(Protocol):
-    """Where metrics go."""
+    """Where metrics are sent."""
 
     @property
     def problem(self) -> str:
-        """Why the last ones were not taken, without an address."""
+        """Why the last metrics were not accepted, without an address."""
         ...
 
     @property
     def retry_after_s(self) -> float | None:
-        """How long it then wants to be left alone."""
+        """The pause that it then asked for."""
         ...
 
     async def post(self, body: bytes, about: str = "") -> bool:
-        """Whether it was taken."""
+        """Whether it was accepted."""
         ...
 
 
@@ -47,7 +47,7 @@ class MetricsPush:
         clock: Clock,
         source: Source,
     ) -> None:
-        """`models` says what each target stands for now, `source` whose metrics these are."""
+        """`models` returns each target's current model; `source` says whose metrics these are."""
         self._collector = collector
         self._metrics = metrics
         self._models = models
@@ -59,18 +59,18 @@ class MetricsPush:
         self._log = logger()
 
     async def conclude(self) -> None:
-        """The last of them, for what was counted since; not to who took none before."""
+        """Send the last counts; not to a collector that did not accept the previous ones."""
         if self._is_taken:
             await self.perform()
 
     async def perform(self) -> None:
-        """Post all once; that nobody takes it is said once, and once when somebody does again."""
+        """Post all metrics once; log once when they are refused, and once when accepted again."""
         if self._clock.monotonic_s() < self._silent_until_s:
             return
-        # Collected on the loop, where it is counted; written beside it.
+        # Collected on the loop, where the counting happens; encoded off it.
         families = list(self._metrics.registry.collect())
         instruments = instruments_of(self._metrics.requests, self._models())
-        # A clock that was set back says a time before the start, which no collector takes.
+        # A clock that was set back gives a time before the start, which no collector accepts.
         span = Span(self._start_us, max(self._start_us, self._clock.utc_us()), self._source)
         body = await asyncio.to_thread(as_metrics, families, instruments, span)
         was_taken, self._is_taken = self._is_taken, await self._collector.post(body)

@@ -15,11 +15,11 @@ MESSAGE_CHARS_MAX: Final = 200
 COUNT_DIGITS_MAX: Final = 18
 _COUNTS = ("rejectedSpans", "rejected_spans", "rejectedDataPoints", "rejected_data_points")
 _MESSAGES = ("errorMessage", "error_message")
-"""A reader of the JSON form takes a field by either of its names."""
+"""Readers of the JSON form accept a field by either of its names."""
 
 
 class Rejected(Struct, frozen=True):
-    """What a collector did not keep of what it took, or only warns of: then the count is 0."""
+    """What a collector dropped of an accepted post; the count is 0 if it only warns."""
 
     count: int
     message: str
@@ -27,7 +27,7 @@ class Rejected(Struct, frozen=True):
 
 
 def rejected_in(body: bytes) -> Rejected | None:
-    """None where all was kept, and where the answer is nothing that we can read."""
+    """None if everything was kept, or if the answer cannot be read."""
     try:
         answer = msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
@@ -41,13 +41,13 @@ def rejected_in(body: bytes) -> Rejected | None:
 
 
 def one_line(text: str) -> str:
-    """Foreign words as a line of a log may hold them."""
+    """Foreign text made safe for one line of a log."""
     kept = "".join(character if character.isprintable() else " " for character in text)
     return kept.strip()[:MESSAGE_CHARS_MAX]
 
 
 def _count(value: object) -> int:
-    """64-bit numbers are texts in this form; a number that is none says nothing."""
+    """64-bit numbers are texts in this form; anything else counts as 0."""
     text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
     is_number = text.isascii() and text.isdigit() and len(text) <= COUNT_DIGITS_MAX
     return int(text) if is_number else 0

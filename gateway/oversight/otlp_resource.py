@@ -7,17 +7,17 @@ from msgspec import Struct
 
 
 class Source(Struct, frozen=True):
-    """Whose points or spans they are; no two workers that run at once are the same."""
+    """The source of points or spans; no two workers that run at once are the same."""
 
     worker: str
     installation: str = ""
-    """Its name in the settings, where several tell one collector."""
+    """Its name in the settings, if several send to one collector."""
     environment: str = ""
-    """What it is for, in the settings' word, such as `production`."""
+    """Its purpose, in the settings' word, such as `production`."""
 
 
 def resource_of(source: Source) -> dict[str, Any]:
-    """A `Resource`; what is not known of it is left out."""
+    """A `Resource`; unknown attributes are left out."""
     said = {
         "service.namespace": source.installation,
         "service.name": "gatewright",
@@ -28,7 +28,7 @@ def resource_of(source: Source) -> dict[str, Any]:
 
 
 def attributes_of(said: Mapping[str, object]) -> list[dict[str, Any]]:
-    """Those that have a value, in OTLP's form; it writes 64-bit numbers as text."""
+    """Those that have a value, in OTLP's form, which writes 64-bit numbers as text."""
     return [
         {
             "key": name,

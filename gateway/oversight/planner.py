@@ -29,7 +29,7 @@ TB_GIB: Final = 1000
 
 
 class Model(Struct, frozen=True, forbid_unknown_fields=True):
-    """What matters of a model; parameters may be stated where a config cannot say them exactly."""
+    """The relevant figures of a model; `parameters` may be stated if a config leaves them open."""
 
     layers: int
     kv_heads: int
@@ -43,7 +43,7 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Load(Struct, frozen=True, forbid_unknown_fields=True):
-    """Who uses it, and how."""
+    """How many sessions and tokens there are to serve."""
 
     users: int = 75_000
     concurrency_percent: float = 8.0
@@ -55,15 +55,15 @@ class Load(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Hardware(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a rack holds, what it does, and what it costs."""
+    """What a rack holds, how fast it is, and what it costs."""
 
     gpus_per_rack: int = 72
     gpu_gb: int = 192
     overhead_percent: float = 20.0
     rack_tokens_s: int = 25_000
-    """Tokens a rack writes in a second at FP16; half the bytes give twice of them."""
+    """Tokens that a rack generates per second at FP16; half the bytes give twice as many."""
     rack_usd_per_hour: float = 0.0
-    """0: unknown, and no cost is said."""
+    """0 means unknown: then no cost is given."""
     api_usd_per_million_tokens: float = 0.0
 
 
@@ -192,7 +192,7 @@ def _steps(
 def sessions_that_fit(
     model: Model, hardware: Hardware, racks: int, context_tokens: int, precision: str = "fp16"
 ) -> int:
-    """How many sessions of a length a number of racks holds beside the weights."""
+    """How many sessions of a length fit into some racks beside the weights."""
     overhead = 1 + Fraction(str(hardware.overhead_percent)) / 100
     room = racks * hardware.gpus_per_rack * hardware.gpu_gb * GIB / overhead
     left = room - ceil(model.parameters * BYTES_PER_VALUE[precision])
@@ -200,10 +200,10 @@ def sessions_that_fit(
 
 
 def read_model(raw: bytes | str, parameters: int = 0) -> Model:
-    """A model's `config.json`; `parameters` 0 estimates them from its shape.
+    """A model's `config.json`; with `parameters` 0 they are estimated from its shape.
 
     Raises:
-        RequestInvalid: it is too long, no JSON object, or lacks or garbles a number.
+        RequestInvalid: it is too long, not a JSON object, or lacks or garbles a number.
     """
     if len(raw) > CONFIG_BYTES_MAX:
         raise RequestInvalid("A config.json of this length is none.", parameter="config")
@@ -271,7 +271,7 @@ def _check(load: Load, hardware: Hardware, precision: str) -> None:
         "api_usd_per_million_tokens": (hardware.api_usd_per_million_tokens, 0, 10**6),
     }
     for name, (value, least, most) in bounds.items():
-        # Also refuses what is not a number: no comparison with it holds.
+        # Also refuses values that are not numbers: no comparison with them holds.
         if not least <= value <= most:
             raise RequestInvalid(f"{name} is from {least:g} to {most:g}.", parameter=name)
 

@@ -24,13 +24,13 @@ FILTER_CHARS_MAX: Final = 1000
 _SPAN: Final = ("since", "until")
 _SPAN_CHARS: Final = len(' since:"2026-11-30T14:05:00Z" until:"2026-11-30T14:05:00Z"')
 TERMS_MAX: Final = 20
-"""Beside a span of time: what takes so many may still be looked at between two moments."""
+"""Besides a span of time: a filter with so many terms can still get a start and an end."""
 VALUES_MAX: Final = 20
 VALUE_CHARS_MAX: Final = 200
 NONE: Final = "NONE"
 """As a label: nothing was found."""
 ERROR: Final = "error"
-"""As a status: every one but `ok`."""
+"""As a status: every one except `ok`."""
 Operator = Literal["=", "<", "<=", ">", ">="]
 Kind = Literal["text", "label", "choice", "digest", "money", "count", "duration", "moment"]
 ROUTES: Final = ("in-house", "managed", "refused")
@@ -40,11 +40,11 @@ CLASSES: Final = ("s0", "s1", "s2", "s3", "s4")
 DEED: Final = "deed"
 STAGES: Final = ("intent", "outcome", DEED)
 STAGE_OF_DEEDS: Final = "admin"
-"""As records say it; a filter may, too."""
+"""The stage's name in records; filters may use it, too."""
 
 
 class Field(Struct, frozen=True):
-    """What may be looked for; `choices` only of a choice."""
+    """A searchable field; only a choice has `choices`."""
 
     name: str
     kind: Kind
@@ -108,7 +108,7 @@ _BARE_END: Final = re.compile(r'[\s,"]')
 
 
 class FilterInvalid(RequestInvalid):
-    """A filter that cannot be read; what is wrong stands at `text[at:at + length]`."""
+    """A filter that cannot be read; the error is at `text[at:at + length]`."""
 
     def __init__(self, message: str, at: int, length: int) -> None:
         super().__init__(message, parameter="q")
@@ -131,7 +131,7 @@ class Filter(Struct, frozen=True):
     terms: tuple[Term, ...] = ()
 
     def value_of(self, field: str) -> str:
-        """The value that is asked for, where there is one."""
+        """The value that is asked for, if there is one."""
         return next((each.values[0] for each in self.terms if each.field == field), "")
 
     def has(self, field: str, value: str) -> bool:
@@ -142,7 +142,7 @@ class Filter(Struct, frozen=True):
         return Filter(tuple(each for each in self.terms if each.field not in fields))
 
     def toggled(self, field: str, value: str) -> "Filter":
-        """With this value asked for instead of others of its field; without it if it was."""
+        """Asks for this value instead of others of its field; no longer asks for it if it did."""
         others = tuple(each for each in self.terms if not _is_plain(each, field))
         if self.has(field, value):
             return Filter(others)
@@ -194,7 +194,7 @@ def _quoted(value: str) -> str:
 
 
 class _Reader:
-    """Walks over the text of a filter."""
+    """Reads the text of a filter from left to right."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -274,7 +274,7 @@ def _as_text(_: Field, value: str) -> str:
 
 
 def _as_label(_: Field, value: str) -> str:
-    # Only where that gives one that stays: other letters than ours have no labels.
+    # Only if the result is stable: labels never contain other letters than ASCII.
     return value.upper() if value.isascii() else value
 
 
@@ -314,7 +314,7 @@ _READERS: Final[dict[Kind, Callable[[Field, str], str]]] = {
 
 
 def moment_us(value: str, now_us: int, zone: str) -> int:
-    """A moment's microseconds UTC: so long before now, or a date (or `today`) and time in a zone.
+    """Microseconds UTC of a moment: so long before now, or a date (or `today`) and time in a zone.
 
     Raises:
         ValueError: it is neither.
@@ -336,7 +336,7 @@ def moment_us(value: str, now_us: int, zone: str) -> int:
     except OverflowError:
         if zone == "UTC":
             raise ValueError(value) from None
-        # At an end of the calendar a zone leads out of it: it was read as it stands there in UTC.
+        # At an end of the calendar the zone leads out of it: there the time was read in UTC.
         return moment_us(value, now_us, "UTC")
 
 
@@ -353,13 +353,12 @@ def number_of(field: str, value: str) -> int:
 
 
 def timeless(text: str) -> Filter:
-    """A filter for whatever has a time of its own: without one, and short enough for one beside it.
+    """A filter for uses with a time of their own: without times, and short enough to add them.
 
-    What it finds is signed for or reported, nothing as well: a label that nothing can have is none.
+    Its result is signed for or reported even if empty, so impossible labels are refused.
 
     Raises:
-        FilterInvalid: it cannot be read, is too long to be looked at between two moments, or asks
-            for a label that no finding has.
+        FilterInvalid: it cannot be read, is too long to add times, or has an impossible label.
     """
     found = parse(text).without(*_SPAN)
     for value in (*unfindable_in(found), *left_out_in_vain(found))[:1]:
@@ -374,12 +373,12 @@ def timeless(text: str) -> Filter:
 
 
 def unfindable_in(found: Filter) -> list[str]:
-    """The labels that a filter asks for and no finding has: that nothing has them says nothing."""
+    """The labels that a filter asks for and no finding has: their absence says nothing."""
     return _had_by_nothing(found, is_negated=False)
 
 
 def left_out_in_vain(found: Filter) -> list[str]:
-    """The labels that a filter leaves out and no finding has: they leave out nothing."""
+    """The labels that a filter excludes and no finding has: they exclude nothing."""
     return _had_by_nothing(found, is_negated=True)
 
 
@@ -394,6 +393,6 @@ def _had_by_nothing(found: Filter, *, is_negated: bool) -> list[str]:
 
 
 def between(found: Filter, since: str, until: str) -> Filter:
-    """The same filter in another span of time."""
+    """The same filter for another span of time."""
     others = found.without("since", "until").terms
     return replace(found, terms=(*others, Term("since", (since,)), Term("until", (until,))))

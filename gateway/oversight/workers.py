@@ -14,7 +14,7 @@ from msgspec import Struct
 
 PERIOD_S: Final = 3.0
 LOST_AFTER_PERIODS: Final = 5
-"""A worker that was not heard of for so many of its own periods counts as lost."""
+"""A worker counts as lost after so many of its own periods without a report."""
 FORGOTTEN_AFTER_S: Final = 86_400.0
 REVISIONS_KEPT: Final = 16
 
@@ -23,18 +23,18 @@ MemberState = Literal["up", "warming", "slow", "draining", "down", "unknown"]
 
 
 class EngineMemory(Struct, frozen=True):
-    """Where an engine's memory is; of several devices, on each. None where it does not say."""
+    """An engine's memory use, per device if there are several. None if it does not report it."""
 
     weight_bytes: int | None = None
     kv_bytes: int | None = None
-    """The pool of keys and values, of which `kv_used_bytes` are in blocks that are held."""
+    """The pool of keys and values; `kv_used_bytes` of it are in blocks that are held."""
     kv_used_bytes: int | None = None
     kv_block_tokens: int | None = None
     kv_token_bytes: int | None = None
     kv_tokens: int | None = None
-    """So many tokens fit into the pool."""
+    """How many tokens fit into the pool."""
     host_bytes: int | None = None
-    """Space on the host for blocks that were put out of the pool."""
+    """Space on the host for blocks that were moved out of the pool."""
     host_used_bytes: int | None = None
     longest_context_tokens: int | None = None
     device_bytes: int | None = None
@@ -42,24 +42,24 @@ class EngineMemory(Struct, frozen=True):
 
 
 class MemberReport(Struct, frozen=True):
-    """One in-house engine as one worker sees it; None where the engine does not say."""
+    """One in-house engine as one worker sees it; None for figures that it does not report."""
 
     provider: str = ""
     """The configured provider: a pool, or the engine itself."""
     member: str = ""
     engine: str = ""
-    """What kind of engine it is."""
+    """The kind of engine."""
     state: MemberState = "unknown"
     reason: str = ""
     models: tuple[str, ...] = ()
     differs: bool = False
-    """Whether it answers greedy questions otherwise than its peers of the same weights."""
+    """Whether its greedy answers differ from those of its peers with the same weights."""
     calls: int = 0
-    """Of this worker, under way there."""
+    """This worker's calls under way there."""
     weight: float = 1.0
-    """Share of its work that it still gets: below 1 for one that became slow."""
+    """The share of its work that it still gets: below 1 for one that became slow."""
     waiting: int | None = None
-    """Requests in its queue, whoever sent them."""
+    """Requests in its queue, from all senders."""
     running: int | None = None
     """Requests in its batch."""
     blocks_used: int | None = None
@@ -72,14 +72,14 @@ class MemberReport(Struct, frozen=True):
     preemptions: int | None = None
     """Since it started."""
     token_ms: float | None = None
-    """What a token of its answers takes, as this worker measured it."""
+    """The time per token of its answers, as measured by this worker."""
     figures_age_s: float | None = None
-    """How old its own figures are; None when it never gave any."""
+    """The age of its own figures; None if it never gave any."""
     memory: EngineMemory = EngineMemory()
 
 
 class Applied(Struct, frozen=True):
-    """Since when a worker serves by a revision of keys, limits and policies."""
+    """Since when a worker has served by a revision of keys, limits and policies."""
 
     revision: int
     since_us: int
@@ -95,10 +95,10 @@ class WorkerReport(Struct, frozen=True):
     host: str = ""
     version: str = ""
     schema: str = ""
-    """The newest schema of the database that its program knows."""
+    """The newest database schema that its program knows."""
     started_us: int = 0
     settings_digest: str = ""
-    """Of its settings without secrets, and without what each worker has of its own."""
+    """A digest of its settings without secrets, and without each worker's own values."""
     snapshot_digest: str = ""
     revision: int = -1
     """Of keys, limits and policies; -1 before the first."""
@@ -106,11 +106,11 @@ class WorkerReport(Struct, frozen=True):
     """The last revisions that it served by, oldest first."""
     policies_digest: str = ""
     prices_digest: str = ""
-    """Of what its targets cost; empty from a version that did not say."""
+    """A digest of its targets' prices; empty from older versions."""
     stale_s: float = 0.0
-    """How long ago the database last confirmed what it serves by."""
+    """How long ago the database last confirmed the revision it serves by."""
     problems: tuple[str, ...] = ()
-    """Why it refuses service or may lose something; sentences of ours."""
+    """Why it refuses service or may lose something, in our own sentences."""
     requests_in_flight: int = 0
     breakers: Mapping[str, str] = {}
     """Target → closed, open or half_open."""
@@ -118,27 +118,28 @@ class WorkerReport(Struct, frozen=True):
     """Target → why it cannot be called at all."""
     members: tuple[MemberReport, ...] = ()
     metrics: Mapping[str, float] = {}
-    """Its Prometheus families, each added up over its labels; seconds older than the rest."""
+    """Its Prometheus families, each summed over its labels; seconds older than the rest."""
     master_key_id: str = ""
-    """Of the master key that it seals by; empty from a version that did not say."""
+    """The id of the master key that it seals with; empty from older versions."""
 
 
 def age_s(report: WorkerReport, now_us: int) -> float:
-    """How long ago it was heard of; clocks of two machines may differ, an age is never negative."""
+    """The time since its report; clocks of two machines may differ, but an age is never
+    negative."""
     return max(now_us - report.seen_us, 0) / 1e6
 
 
 def standing(report: WorkerReport, now_us: int) -> Standing:
-    """Whether it serves, as far as one can tell."""
+    """Whether it serves, as far as can be known."""
     if age_s(report, now_us) > LOST_AFTER_PERIODS * report.period_s:
         return "lost"
     return "refusing" if report.problems else "serving"
 
 
 def applied_us(report: WorkerReport, revision: int) -> int | None:
-    """Since when a worker serves by a revision or a later one; None while it does not.
+    """Since when a worker has served by a revision or a later one; None if it does not yet.
 
-    0 when that was before all it still remembers.
+    0 if that was before everything it still remembers.
     """
     if report.revision < revision:
         return None
@@ -151,12 +152,12 @@ def applied_us(report: WorkerReport, revision: int) -> int | None:
 
 
 def encoded(report: WorkerReport) -> bytes:
-    """As it lies in the database."""
+    """The form stored in the database."""
     return msgspec.json.encode(report)
 
 
 def decoded(raw: bytes, worker: str, seen_us: int) -> WorkerReport:
-    """A report as it was written; of one that cannot be read, only who wrote it and when."""
+    """A stored report; if it cannot be read, only who wrote it and when."""
     try:
         return _DECODER.decode(raw)
     except msgspec.MsgspecError:
