@@ -124,8 +124,7 @@ class WorkerReport(Struct, frozen=True):
 
 
 def age_s(report: WorkerReport, now_us: int) -> float:
-    """The time since its report; clocks of two machines may differ, but an age is never
-    negative."""
+    """The report's age; clocks of two machines may differ, but an age is never negative."""
     return max(now_us - report.seen_us, 0) / 1e6
 
 
