@@ -24,7 +24,7 @@ SAMPLES_MIN: Final = 4
 EXCESS_MIN_MICROUSD: Final = 5_000_000
 _SPREADS: Final = 4
 _NORMAL: Final = 1.4826
-"""What a median distance is multiplied with to be a standard deviation of what is normal."""
+"""Converts a median distance to a standard deviation of a normal distribution."""
 _NOTICEABLE: Final = 1.5
 _WEEKDAYS: Final = (
     *("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
@@ -39,12 +39,12 @@ class Unusual(Struct, frozen=True):
     usual_microusd: int
     """The median of its weekday."""
     bound_microusd: int
-    """It was unusual from here on."""
+    """Costs above this were unusual."""
     samples: int
 
     @property
     def times(self) -> float:
-        """How many times what is usual; 0 where nothing is."""
+        """The multiple of the usual cost; 0 if that is 0."""
         return self.cost_microusd / self.usual_microusd if self.usual_microusd else 0.0
 
     @property
@@ -62,12 +62,12 @@ def weeks_before(day: date) -> tuple[date, ...]:
 
 
 def unusual(day: date, cost_microusd: int, before: Sequence[int]) -> Unusual | None:
-    """The day where it is unusual.
+    """The day, if it is unusual.
 
     Args:
         day: it may not be over; what it cost so far counts.
         cost_microusd: what the group cost on it.
-        before: what it cost on `weeks_before(day)`, in their order; 0 where nothing.
+        before: what it cost on `weeks_before(day)`, in their order; 0 if nothing.
     """
     first = next((place for place, cost in enumerate(before) if cost), len(before))
     history = before[first:]

@@ -36,7 +36,7 @@ _SATURDAY: Final = 5
 
 
 class Judged(Struct, frozen=True):
-    """An unusual hour, with the figures that it was judged by."""
+    """An unusual hour, with the figures by which it was judged."""
 
     cost_microusd: int
     usual_microusd: int
@@ -44,7 +44,7 @@ class Judged(Struct, frozen=True):
     spread_microusd: int
     """The median distance from it."""
     bound_microusd: int
-    """It was unusual from here on."""
+    """Costs above this were unusual."""
     samples: int
 
     @property
@@ -55,7 +55,7 @@ class Judged(Struct, frozen=True):
 def hours_before(hour_us: int, zone: ZoneInfo) -> tuple[int, ...]:
     """The hours that an hour is compared with, oldest first, as the rollup counts hours.
 
-    The clock on the wall says which hour is the same, also across a change of summer time.
+    The local clock decides which hour is the same, even across a change to summer time.
     """
     local = datetime.fromtimestamp(hour_us / 1e6, zone)
     days = [local - timedelta(days=back) for back in range(DAYS, 0, -1)]
@@ -65,12 +65,12 @@ def hours_before(hour_us: int, zone: ZoneInfo) -> tuple[int, ...]:
 
 
 def judged(cost_microusd: int, before: Sequence[int], floor_microusd: int) -> Judged | None:
-    """The hour where it is unusual.
+    """The hour, if it is unusual.
 
     Args:
         cost_microusd: what the group cost in it; it may not be over.
-        before: what it cost in `hours_before`, in their order; 0 where nothing.
-        floor_microusd: what an hour has to cost beyond the usual for anybody to be told.
+        before: what it cost in `hours_before`, in their order; 0 if nothing.
+        floor_microusd: the least cost beyond the usual that is reported.
     """
     first = next((place for place, cost in enumerate(before) if cost), len(before))
     history = sorted(before[first:])
@@ -87,5 +87,5 @@ def judged(cost_microusd: int, before: Sequence[int], floor_microusd: int) -> Ju
 
 
 def explains(part: Judged, whole: Judged) -> bool:
-    """Whether a part alone makes half of what a whole cost beyond the usual."""
+    """Whether a part alone makes half of the whole's cost beyond the usual."""
     return 2 * part.excess_microusd >= whole.excess_microusd

@@ -19,52 +19,52 @@ from gateway.drift.profiles import FEATURES, Feature, Kind, Profile, added, bins
 
 
 Span = tuple[int, int]
-"""From and until, in microseconds."""
+"""Start and end, in microseconds."""
 State = Literal["quiet", "learning", "steady", "drifted"]
 Z_LEAST: Final = 4.5
-"""How far beyond chance, in standard deviations of a normal law: 1 in 300,000 by itself."""
+"""How far beyond chance, in standard deviations of a normal distribution: 1 in 300,000."""
 EXPECTED_LEAST: Final = 5.0
-"""Bins in which fewer are expected are put together."""
+"""Bins in which fewer are expected are combined."""
 WINDOWS_HOURS: Final = (1, 6, 24)
-"""The shortest with enough requests is judged, and the longest; all are of full hours."""
+"""The shortest with enough requests is judged, and the longest; all consist of full hours."""
 DAYS: Final = 28
-"""How many days are a reference."""
+"""The days of a reference."""
 WINDOWS_LEAST: Final = 7
 REFERENCE_LEAST: Final = 1_000
 _SMOOTHING: Final = 0.5
 
 
 class Rules(Struct, frozen=True):
-    """When a drift is one."""
+    """The thresholds of a drift."""
 
     index_least: float = 0.1
     """Population stability index, corrected for small samples; 0.25 is commonly called changed."""
     count_least: int = 200
-    """Fewer requests in a window say nothing yet."""
+    """Fewer requests in a window are not judged."""
 
 
 class Shift(Struct, frozen=True):
-    """One feature as it is now, against its reference."""
+    """One feature now, compared with its reference."""
 
     feature: str
     index: float
     """Population stability index, corrected; 0 is no change."""
     usual: float
-    """The largest of any day of the reference against the others."""
+    """The largest index of any day of the reference against the others."""
     z: float
     is_drift: bool
     said: str
-    """What moved most: `prompts over 8,000 tokens: 31% instead of 4%`."""
+    """The largest change: `prompts over 8,000 tokens: 31% instead of 4%`."""
 
 
 class Verdict(Struct, frozen=True):
-    """What is to be said of a profile now."""
+    """The current judgement of a profile."""
 
     state: State
     count: int = 0
     reference: int = 0
     days: int = 0
-    """Windows of the reference that had enough to say."""
+    """Windows of the reference with enough requests."""
     shifts: tuple[Shift, ...] = ()
     """Features that drifted first, then by their index."""
 
@@ -79,8 +79,8 @@ def reference_hours(
 ) -> list[tuple[int, ...]]:
     """Hours of the windows of a reference: the same hours of `DAYS` days before, newest first.
 
-    All of them end before `until_us`, when a drift began that lasts, and begin at `since_us` at the
-    earliest; windows that touch a time of `without`, when there was another drift, are left out.
+    All of them end before `until_us`, when a lasting drift began, and begin at `since_us` at the
+    earliest; windows that touch a span in `without`, with another drift, are left out.
     """
     length_us = hours * HOUR_US
     first = max(1, -(-(end_us - until_us) // DAY_US))
@@ -116,7 +116,7 @@ def judge(kind: Kind, now: Profile, windows: Sequence[Profile], rules: Rules) ->
 def _shift(
     feature: Feature, now: Profile, windows: Sequence[Profile], reference: Profile, rules: Rules
 ) -> Shift | None:
-    """None where too little is known of the feature."""
+    """None if too little is known of the feature."""
     here, there = now.bins.get(feature.name, {}), reference.bins.get(feature.name, {})
     if sum(here.values()) < rules.count_least or sum(there.values()) < REFERENCE_LEAST:
         return None
@@ -149,15 +149,15 @@ class _Spread:
         self._windows = 0
 
     def add(self, bins: Sequence[int], rest: Sequence[int]) -> None:
-        """One day, against the others."""
+        """Add one day, compared with the others."""
         self._excess += _ratio(bins, rest) / self._freedom - 1.0
         self._sizes += _size(bins, rest)
         self._windows += 1
 
     def factor(self, size: float) -> float:
-        """By how much chance alone is exceeded in a window of that size.
+        """By how much variation exceeds chance alone in a window of that size.
 
-        Estimated on the safe side, as the days are few. What days have in common grows with their
+        Estimated on the safe side, as the days are few. Differences between days grow with their
         size (a variance of shares), so that a busier window is allowed more.
         """
         if not self._windows:
@@ -169,7 +169,7 @@ class _Spread:
 def _groups(
     names: Sequence[str], here: Mapping[str, int], there: Mapping[str, int], *, ordered: bool
 ) -> list[list[str]]:
-    """Bins put together until each group expects enough in the smaller of both samples."""
+    """Bins combined until each group expects enough in the smaller of both samples."""
     ours, theirs = sum(here.values()), sum(there.values())
     share = min(ours, theirs) / (ours + theirs)
     groups: list[list[str]] = []
@@ -184,7 +184,7 @@ def _groups(
             groups.append(waiting)
             waiting, held = [], 0.0
     if waiting:
-        # Neighbours belong together where there is an order; rare words are told apart from common.
+        # With an order the rest joins its neighbours; without one rare words stay apart.
         if ordered and groups:
             groups[-1] += waiting
         else:
@@ -197,13 +197,13 @@ def _grouped(groups: Sequence[Sequence[str]], bins: Mapping[str, int]) -> list[i
 
 
 def _size(first: Sequence[int], second: Sequence[int]) -> float:
-    """How many samples a comparison of both is worth."""
+    """The effective sample size of a comparison of both."""
     one, other = sum(first), sum(second)
     return one * other / (one + other)
 
 
 def _index(now: Sequence[int], then: Sequence[int]) -> float:
-    """Population stability index without what it is by chance: (bins - 1) (1 / n + 1 / m)."""
+    """Population stability index minus its value by chance: (bins - 1) (1 / n + 1 / m)."""
     ours = sum(now) + _SMOOTHING * len(now)
     theirs = sum(then) + _SMOOTHING * len(then)
     index = 0.0
@@ -214,7 +214,7 @@ def _index(now: Sequence[int], then: Sequence[int]) -> float:
 
 
 def _ratio(now: Sequence[int], then: Sequence[int]) -> float:
-    """Log-likelihood ratio (G) of two samples against one law for both."""
+    """Log-likelihood ratio (G) of two samples against one distribution for both."""
     ours, theirs = sum(now), sum(then)
     total = ours + theirs
     ratio = 0.0
@@ -228,7 +228,7 @@ def _ratio(now: Sequence[int], then: Sequence[int]) -> float:
 
 
 def _deviations(ratio: float, freedom: int) -> float:
-    """A value of a chi-squared law as one of the normal law (Wilson and Hilferty, 1931)."""
+    """A chi-squared value as one of the normal distribution (Wilson and Hilferty, 1931)."""
     part = 2.0 / (9.0 * freedom)
     return float(((max(ratio, 0.0) / freedom) ** (1.0 / 3.0) - (1.0 - part)) / sqrt(part))
 
@@ -236,7 +236,7 @@ def _deviations(ratio: float, freedom: int) -> float:
 def moved(
     feature: Feature, names: Sequence[str], here: Mapping[str, int], there: Mapping[str, int]
 ) -> str:
-    """What moved most, in words: where a feature has an order, all above or below an edge."""
+    """The largest change, in words; in an ordered feature, everything above or below an edge."""
     ours, theirs = max(sum(here.values()), 1), max(sum(there.values()), 1)
     steps = [
         (name, here.get(name, 0) / ours, there.get(name, 0) / theirs)

@@ -15,7 +15,7 @@ from gateway.types import FORMATS, AuditRecord
 
 Kind = Literal["prompts", "answers"]
 BINS_MAX: Final = 24
-"""Of one feature of words, such as labels of findings; what comes later is counted as `other`."""
+"""For one feature of words, such as labels of findings; later words are counted as `other`."""
 NAME_CHARS: Final = 60
 OTHER: Final = "other"
 NOTHING: Final = "nothing"
@@ -27,15 +27,16 @@ _SHAPES: Final = ("has_tools", "has_images", "has_documents")
 
 
 class Feature(Struct, frozen=True):
-    """One thing that is looked at; with `edges` its bins are in order, without them they are words.
+    """One observed property; with `edges` its bins are in order, without them they are words.
 
-    Bin `i` of an ordered feature holds values up to and with `edges[i]`, the last one all above.
+    Bin `i` of an ordered feature holds values up to and including `edges[i]`, the last one all
+    above.
     """
 
     name: str
     title: str
     subject: str
-    """What a sentence about a bin begins with."""
+    """The beginning of a sentence about a bin."""
     edges: tuple[int, ...] = ()
     unit: str = ""
 
@@ -76,14 +77,14 @@ FEATURES: Final[Mapping[Kind, tuple[Feature, ...]]] = {
 
 
 class Profile(Struct):
-    """Counts of some requests; it is added to while it is made, and left alone afterwards."""
+    """Counts of some requests; complete profiles are not changed any more."""
 
     count: int = 0
     bins: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Feature → bin → how many."""
+    """Feature → bin → count."""
 
     def mark(self, feature: str, name: str) -> None:
-        """Count one; a feature has room for so many bins."""
+        """Count one; a feature has a limited number of bins."""
         found = self.bins.setdefault(feature, {})
         name = name[:NAME_CHARS]
         if name not in found and len(found) >= BINS_MAX:
@@ -99,7 +100,7 @@ class Profile(Struct):
 
 
 def added(profiles: Iterable[Profile]) -> Profile:
-    """All of them together."""
+    """The sum of all of them."""
     whole = Profile()
     for each in profiles:
         whole.add(each)
@@ -107,7 +108,7 @@ def added(profiles: Iterable[Profile]) -> Profile:
 
 
 def profiled(records: Iterable[AuditRecord]) -> dict[tuple[Kind, str], Profile]:
-    """What these records show: prompts by the model that was asked for, answers by target."""
+    """What these records show: prompts by requested model, answers by target."""
     found: dict[tuple[Kind, str], Profile] = {}
     for record in records:
         if record.endpoint.endswith(_COUNTS):
@@ -146,7 +147,7 @@ def _count_prompt(profile: Profile, record: AuditRecord) -> None:
 
 
 def _answering(record: AuditRecord) -> str:
-    """Who answered or failed to; empty where nobody was asked, or the caller did not wait."""
+    """The target that answered or failed; empty if none was asked, or the caller did not wait."""
     detail = record.detail
     if record.status == "cancelled" or "counted" in detail or "cache_saved_microusd" in detail:
         return ""
@@ -179,7 +180,7 @@ def _bin_of(kind: Kind, feature: str, value: int) -> str:
 
 
 def bins_of(feature: Feature, *profiles: Profile) -> list[str]:
-    """Names of all bins in their order: by edges, or those of words with the most first."""
+    """Names of all bins in order: by edges, or for words by frequency."""
     if feature.edges:
         return [str(number) for number in range(len(feature.edges) + 1)]
     whole = added(profiles).bins.get(feature.name, {})

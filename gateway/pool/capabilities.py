@@ -22,7 +22,7 @@ class Capability(Struct, frozen=True):
     cache_use_metric: str = ""
     """Share of the KV cache in use, 0 to 1."""
     blocks_metric: str = ""
-    """Blocks of the KV cache in all."""
+    """All blocks of the KV cache."""
     memory_metrics: Mapping[str, str] = {}
     """Fields of `gateway.oversight.workers.EngineMemory`, each with its metric."""
     prefix_query_metric: str = ""
@@ -36,15 +36,15 @@ class Capability(Struct, frozen=True):
     caller_headers: bool = False
     """Reads tenant, data class and service tier from our headers."""
     events: bool = False
-    """Publishes what its prefix cache holds, and says how a conversation is cut into tokens."""
+    """Publishes the contents of its prefix cache, and reports a conversation's tokens."""
     exact: bool = False
-    """Tells on its own listener what its prefix cache holds, and a conversation's hashes there."""
+    """Reports its prefix cache on a listener of its own, and a conversation's hashes there."""
     cache_salt: bool = False
     """Isolates prefixes per tenant when the request carries a salt."""
     priority: bool = False
     """Takes a priority with the request."""
     bare_text: bool = False
-    """Continues the prompt of a text completion as it is: it puts no template around it."""
+    """Continues the prompt of a text completion unchanged, without a template around it."""
 
 
 ENGINES: Final[Mapping[str, Capability]] = {

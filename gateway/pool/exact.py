@@ -25,11 +25,11 @@ NEWS_MAX: Final = 4_000_000
 CHAIN_MAX: Final = 512 * 1024
 """Bytes of one conversation's hashes: a million tokens in blocks of sixteen."""
 NEWS_AT_ONCE: Final = 2_000
-"""So many are noted, and then others have a turn."""
+"""After so many reports noted in a row, other work has its turn."""
 
 
 class CacheReport(Struct, frozen=True):
-    """What an engine says of its cache; with `is_whole` it holds this and nothing else."""
+    """An engine's report on its cache; with `is_whole` it holds this and nothing else."""
 
     epoch: str
     next: int
@@ -38,7 +38,7 @@ class CacheReport(Struct, frozen=True):
 
 
 class CacheChain(Struct, frozen=True):
-    """A conversation's full blocks as short hashes; none where nobody shares them."""
+    """A conversation's full blocks as short hashes; empty if no other call may share them."""
 
     block_tokens: int
     num_tokens: int
@@ -54,10 +54,10 @@ class CacheTeller(Protocol):
     """An engine of ours, as far as its cache is concerned."""
 
     async def cache_news(self, epoch: str, since: int) -> CacheReport:
-        """What is new since then, a moment later if nothing is.
+        """The changes since then, a moment later if there are none.
 
         Raises:
-            UpstreamFailed: it cannot be reached, or does not say.
+            UpstreamFailed: it cannot be reached, or does not report them.
         """
         ...
 
@@ -65,30 +65,30 @@ class CacheTeller(Protocol):
         """The hashes of a call's conversation in its caller's group.
 
         Raises:
-            GatewrightError: it does not say, or may not be asked.
+            GatewrightError: it does not report them, or may not be asked.
         """
         ...
 
 
 class ExactMirror:
-    """What one engine's cache holds, carried over into the prefix index."""
+    """Mirrors the contents of one engine's cache in the prefix index."""
 
     def __init__(self, member: str, teller: CacheTeller, index: PrefixIndex) -> None:
         self._member = member
         self.teller = teller
-        """Another one when its credential changes."""
+        """Replaced when its credential changes."""
         self._index = index
         self._tokens = TokenMap()
         self._held: set[int] = set()
         self._epoch, self._next = "", 0
 
     async def run(self) -> None:
-        """Follow it; ends only when it is cancelled. While it does not say, it is guessed at."""
+        """Follow the engine until cancelled. While it does not report, its cache is estimated."""
         while True:
             epoch = self._epoch
             try:
                 report = await self.teller.cache_news(epoch, self._next)
-                # What it tells on top of something that was given up meanwhile says too little.
+                # Changes are of no use if the state that they follow was given up meanwhile.
                 if report.is_whole or self._epoch == epoch:
                     await self._take(report)
             except UpstreamFailed:
@@ -97,7 +97,7 @@ class ExactMirror:
                 await asyncio.sleep(RETRY_S)
 
     def clear(self) -> None:
-        """It holds nothing, or nobody knows what: all of it is asked for next time."""
+        """The cache is empty or unknown: next time its complete contents are asked for."""
         self._held.clear()
         self._epoch, self._next = "", 0
         self._index.cleared(self._member)
@@ -107,7 +107,7 @@ class ExactMirror:
         return bool(self._epoch) and not self._tokens.knows(prompt)
 
     async def learn(self, call: UpstreamCall, prompt: Prompt, length_bytes: float) -> None:
-        """Find out which of the engine's blocks a prompt's blocks of bytes stand for."""
+        """Find out which of the engine's blocks a prompt's blocks of bytes correspond to."""
         try:
             found = await self.teller.chain_of(call)
         except GatewrightError:

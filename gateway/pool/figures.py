@@ -15,11 +15,11 @@ from gateway.pool.capabilities import Capability
 
 DIGITS_MAX: Final = 20
 LINE_LENGTH_MAX: Final = 4096
-"""A longer line is no sample: its labels would be noted one by one."""
+"""A longer line is not a sample: its labels would be noted one by one."""
 
 
 class Figures(Struct, frozen=True):
-    """One look at an engine."""
+    """An engine's figures at one moment."""
 
     waiting: float = 0.0
     """Requests in its queue."""
@@ -27,7 +27,7 @@ class Figures(Struct, frozen=True):
     cache_use: float = 0.0
     """Share of the blocks for keys and values in use, 0 to 1."""
     blocks: float | None = None
-    """Of keys and values in all; None, like all below, where the engine does not say."""
+    """All blocks for keys and values; None, like all below, if the engine does not report it."""
     prefix_query_tokens: float | None = None
     """Counted since its start, like all below."""
     prefix_hit_tokens: float | None = None
@@ -38,7 +38,7 @@ class Figures(Struct, frozen=True):
 
 
 def figures_of(text: str, able: Capability) -> Figures:
-    """The figures of an engine of this kind; 0 or None where the text does not have them."""
+    """The figures of an engine of this kind; 0 or None if the text does not contain them."""
     samples = _samples(text, able)
     waiting, running = _found(samples, able.waiting_metric), _found(samples, able.running_metric)
 
@@ -47,7 +47,7 @@ def figures_of(text: str, able: Capability) -> Figures:
         found = _found(samples, metric)
         return sum(found) if found else None
 
-    # Memory is told per device, and the devices of one engine are alike.
+    # Memory is reported per device, and the devices of one engine are alike.
     memory = {
         field: round(max(seen))
         for field, metric in able.memory_metrics.items()
@@ -69,7 +69,7 @@ def figures_of(text: str, able: Capability) -> Figures:
 
 
 def _samples(text: str, able: Capability) -> dict[str, list[float]]:
-    """The numbers of the families that this kind of engine is asked for."""
+    """The numbers of the families that are read for this kind of engine."""
     wanted = (
         able.waiting_metric,
         able.running_metric,
@@ -94,7 +94,7 @@ def _samples(text: str, able: Capability) -> dict[str, list[float]]:
 
 
 def _note(samples: dict[str, list[float]], name: str, rest: str) -> None:
-    """A sample under its name, and under its name with each of its labels; numbers in labels."""
+    """Note a sample by its name, by its name with each label, and numbers in labels."""
     labels, _, value = rest.rpartition("}")
     fields = (value if labels else rest).split()
     try:

@@ -21,29 +21,29 @@ class Publisher(CacheTeller, Protocol):
 
     @property
     def tells_cache(self) -> bool:
-        """Whether it is an engine of ours, that tells exactly."""
+        """Whether it is an engine of ours, which reports exactly."""
         ...
 
     @property
     def event_addresses(self) -> tuple[str, str]:
-        """Where it publishes, and where it tells again; empty for nowhere."""
+        """Where it publishes events, and where it replays them; empty if nowhere."""
         ...
 
     def salt_of(self, call: UpstreamCall) -> str:
-        """What keeps this caller's cached prefixes apart; empty where it takes none."""
+        """The salt that separates this caller's cached prefixes; empty if it takes none."""
         ...
 
     async def tokens_of(self, call: UpstreamCall) -> Sequence[int]:
-        """How the call's conversation is cut into tokens.
+        """The tokens of the call's conversation.
 
         Raises:
-            GatewrightError: it does not say, or may not be asked.
+            GatewrightError: it does not report them, or may not be asked.
         """
         ...
 
 
 class Following:
-    """The mirrors of those members, and the tasks that keep them."""
+    """The mirrors of those members, and the tasks that update them."""
 
     def __init__(self, publishers: Mapping[str, Publisher], index: PrefixIndex) -> None:
         self._publishers = {
@@ -62,7 +62,7 @@ class Following:
         self._learning: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to listen; nothing happens the second time."""
+        """Begin to listen; further calls do nothing."""
         if self._tasks:
             return
         for name, publisher in self._publishers.items():
@@ -74,7 +74,7 @@ class Following:
             self._tasks.append(asyncio.create_task(exact.run(), name=f"cache of {name}"))
 
     def renewed(self, member: str, publisher: Publisher) -> None:
-        """Its adapter was built anew; what is known of its cache stays known."""
+        """Its adapter was rebuilt; what is known of its cache stays known."""
         if member in self._publishers:
             self._publishers[member] = publisher
         if exact := self._exact.get(member):
@@ -83,7 +83,7 @@ class Following:
     def lost(self, member: str) -> None:
         """It went down: its cache is empty when it comes back, unless it was only out of reach.
 
-        So from there on it is asked for all that it holds, or for what it still tells of that.
+        So from then on it is asked for its complete contents, or for the events that it still has.
         """
         if mirror := self._mirrors.get(member):
             mirror.clear()
@@ -93,7 +93,7 @@ class Following:
             exact.clear()
 
     def sent(self, member: str, call: UpstreamCall, prompt: Prompt, length_bytes: float) -> None:
-        """A prompt went there: find out which of its tokens its bytes stand for, if nobody did."""
+        """A prompt went there: find out which tokens its bytes stand for, if that is unknown."""
         exact, mirror = self._exact.get(member), self._mirrors.get(member)
         is_busy = self._learning is not None and not self._learning.done()
         if exact is not None and not is_busy and exact.wants(prompt):

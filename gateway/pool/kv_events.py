@@ -34,14 +34,14 @@ _FIELDS: Final = {
 
 
 class Stored(Struct, frozen=True):
-    """Blocks that follow each other, after a parent or at a prompt's beginning."""
+    """Consecutive blocks, after a parent or at a prompt's beginning."""
 
     hashes: tuple[Hash, ...]
     parent: Hash | None
     token_ids: tuple[int, ...]
     block_tokens: int
     salt: str
-    """Of a prompt's first block; empty where the engine does not say."""
+    """The salt of a prompt's first block; empty if the engine does not report it."""
 
 
 class Removed(Struct, frozen=True):
@@ -49,14 +49,14 @@ class Removed(Struct, frozen=True):
 
 
 class Cleared(Struct, frozen=True):
-    """Nothing that was cached before this is there."""
+    """Everything that was cached before this is gone."""
 
 
 Event: TypeAlias = Stored | Removed | Cleared
 
 
 class KvEventsMalformed(Exception):
-    """A batch that cannot be understood: what the cache holds is unknown from here on."""
+    """A batch cannot be understood: from now on the cache's contents are unknown."""
 
 
 _UNREADABLE: Final = (
@@ -66,7 +66,7 @@ _UNREADABLE: Final = (
 
 
 def decode_batch(payload: bytes) -> list[Event]:
-    """The events of a batch that matter here; raises KvEventsMalformed."""
+    """The relevant events of a batch; raises KvEventsMalformed."""
     if len(payload) > BATCH_BYTES_MAX:
         raise KvEventsMalformed("the batch is too large")
     try:
@@ -96,7 +96,7 @@ def _event(event: dict[str, Any]) -> Event | None:
     if kind == "BlockRemoved":
         return Removed(hashes)
     parent = event.get("parent_block_hash")
-    # Numbers that no token has would break who hashes them, hence the array.
+    # The array refuses numbers that cannot be tokens, which hashing could not handle.
     token_ids = tuple(array("q", [int(token) for token in event["token_ids"]]))
     size = int(event["block_size"])
     if size <= 0 or len(token_ids) < size * len(hashes):
@@ -117,6 +117,6 @@ def _hash(value: object) -> Hash:
 
 
 def _salt(extra_keys: Sequence[Any] | None) -> str:
-    """The words beside the tokens of the first block: a request's cache salt among them."""
+    """The extra keys of the first block, among them a request's cache salt."""
     first = extra_keys[0] if extra_keys else None
     return "".join(part for part in first or () if isinstance(part, str))

@@ -50,7 +50,7 @@ class EventListener:
         self._last = -1
 
     async def run(self) -> None:
-        """Hear batch after batch."""
+        """Receive batch after batch."""
         context = self._zmq.asyncio.Context()
         socket = context.socket(self._zmq.SUB)
         try:
@@ -64,7 +64,7 @@ class EventListener:
             context.destroy(linger=0)
 
     def lost(self) -> None:
-        """What was heard before counts no more: the next batch is not taken for what follows it."""
+        """Earlier batches no longer count: the next one is not taken as their continuation."""
         self._next = None
 
     async def _hear(self, context: Any, number: int, payload: bytes) -> None:
@@ -79,7 +79,7 @@ class EventListener:
         self._take(number, payload)
 
     async def _start_anew(self, context: Any, number: int) -> None:
-        """From the oldest batch that the member still has, or from this one."""
+        """Start from the oldest batch that the member still has, or from this one."""
         self._know_nothing()
         if self._replay_address:
             async for replayed, payload in self._replayed(context):
@@ -119,7 +119,7 @@ class EventListener:
 
 
 def _zmq() -> Any:
-    """Loaded here: only pools whose members publish events need it."""
+    """Imported here: only pools whose members publish events need it."""
     try:
         import zmq.asyncio  # noqa: PLC0415
     except ModuleNotFoundError:

@@ -23,15 +23,15 @@ class PoolRules(Struct, frozen=True):
     A step of an 8 B model with 32 sequences takes 4.6 ms on one H200, a prompt token 0.02 ms.
     """
     home_credit: float = 0.3
-    """Share of a prompt that a prefix's home member is believed to hold if nothing is known."""
+    """Share of a prompt that a prefix's home member is assumed to hold if nothing is known."""
     bound: float = 1.25
     """A member gets no more calls while it has this many times the mean under way."""
     slack_calls: float = 4.0
     """Allowed beyond the bound: with a handful of calls under way the mean says little."""
     work_kept_s: float = 120.0
-    """How long work that a member was given counts."""
+    """How long work that was given to a member counts."""
     excess_cost: float = 0.1
-    """What a token of work beyond the members' mean counts as, in tokens to wait for.
+    """Cost of a token of work beyond the members' mean, in tokens to wait for.
 
     Being busier than the others outweighs a short common prefix, but not a long one.
     """
@@ -45,7 +45,7 @@ class PoolRules(Struct, frozen=True):
     slow_start_s: float = 30.0
     slow_after_s: float = 120.0
     slow_ratio: float = 1.2
-    """A member slower than its peers by this much for that long gets a weight by its speed."""
+    """A member slower than its peers by this factor for that long gets a weight by its speed."""
     quarantine_s: float = 600.0
     long_prompt_tokens: int = 16_384
     """Prompts from this length on go to the members for long contexts, if there are any."""
@@ -82,7 +82,7 @@ class Load:
         self.output_tokens = output_tokens
         self.started_s = started_s
         self.ahead_tokens = 0.0
-        """Tokens to work off before its first token, its own included, as of when it was chosen."""
+        """Tokens to process before its first token, including its own, as of when it was chosen."""
 
 
 class Member:
@@ -102,9 +102,9 @@ class Member:
         self.is_draining = False
         self.up_since_s = float("-inf")
         self.work_tokens = 0.0
-        """Recent work, decayed: what it was asked to read, and to write by its weight."""
+        """Recent work, decayed: tokens to read, and tokens to generate by their weight."""
         self.foreign_tokens = 0.0
-        """Work from others than this worker, by the member's own recent figures."""
+        """Work from others than this worker, according to the member's own recent figures."""
         self.cache_use = 0.0
         self.weight = 1.0
         self.slow_since_s: float | None = None

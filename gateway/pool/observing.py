@@ -37,7 +37,7 @@ class Observations:
         looks.append(Look(now_s, figures))
 
     def told(self, name: str, now_s: float) -> dict[str, Any]:
-        """What an engine said of itself, as fields of a `MemberReport`; none without a word."""
+        """An engine's own figures, as fields of a `MemberReport`; empty if it reported none."""
         looks = self._looks.get(name)
         if not looks:
             return {}
@@ -63,7 +63,7 @@ class Observations:
 
 
 def state_of(member: Member, now_s: float) -> MemberState:
-    """A member's state in one word: what matters most for whether it gets calls."""
+    """A member's state in one word: the one that most affects whether it gets calls."""
     if not member.is_up:
         return "down"
     if member.is_draining:

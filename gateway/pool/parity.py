@@ -24,7 +24,7 @@ ANSWER_TOKENS: Final = 24
 EVERY_S: Final = 60.0
 
 Weights = tuple[str, ...]
-"""What replicas have in common that must answer alike."""
+"""What replicas must have in common to give the same answers."""
 
 
 class Greedy(Protocol):
@@ -32,14 +32,14 @@ class Greedy(Protocol):
 
     @property
     def kind(self) -> str:
-        """What kind of engine it is: only those of one kind have to say the same to the letter."""
+        """The kind of engine: only engines of one kind have to give identical answers."""
         ...
 
     async def greedy(self, model: str, question: str, tokens: int) -> str:
-        """What it answers without drawing lots.
+        """Its answer without sampling.
 
         Raises:
-            UpstreamFailed: it does not answer, or not in a form that can be understood.
+            UpstreamFailed: it does not answer, or its answer cannot be read.
         """
         ...
 
@@ -51,25 +51,25 @@ class Sibling(Struct, frozen=True):
     """The pool that the replica is in, or the replica itself."""
     member: str
     model: str
-    """What the model is called there."""
+    """The model's name there."""
     weights: Weights
     replica: Greedy
 
 
 class Pool(Protocol):
-    """A pool, as far as it tells which of its members can be asked."""
+    """A pool, as far as it reports which of its members can be asked."""
 
     def siblings(self) -> Sequence[Sibling]: ...
 
 
 def sibling(provider: str, member: str, model: ServedModel, replica: Greedy) -> Sibling:
-    """A model at a replica; where no digest is told, only its own pool has the same weights."""
+    """A model at a replica; without a digest, only its own pool has the same weights."""
     weights = (model.digest, model.precision) if model.digest else (provider, model.id)
     return Sibling(provider, member, model.id, (*weights, replica.kind), replica)
 
 
 class Parity:
-    """Compares all in-house replicas of one worker, now and then."""
+    """Compares all in-house replicas of one worker at intervals."""
 
     def __init__(
         self,
@@ -78,13 +78,13 @@ class Parity:
         serving: Callable[[str], Collection[ServedModel]],
         monotonic_s: Callable[[], float],
     ) -> None:
-        """`engines` are those in no pool, by provider; `serving` says what one of them serves."""
+        """`engines` are those in no pool, by provider; `serving` returns the models of one."""
         self._pools, self._engines, self._serving = pools, engines, serving
         self._now_s = monotonic_s
         self._compared_s = float("-inf")
         self._log = logger()
         self.differing: Collection[str] = frozenset()
-        """The members that answered otherwise than most of their siblings when last compared."""
+        """The members whose answers differed from the majority when last compared."""
 
     async def tend(self) -> None:
         """Compare, if it is time and there is anything to compare."""
@@ -104,7 +104,7 @@ class Parity:
         self.differing = frozenset(found)
 
     def _groups(self) -> list[dict[str, Sibling]]:
-        """Replicas that must agree, by member; nobody is asked twice for being in two pools."""
+        """Replicas that must agree, by member; none is asked twice for being in two pools."""
         siblings = [each for pool in self._pools for each in pool.siblings()]
         for name, engine in self._engines().items():
             siblings += [sibling(name, name, each, engine) for each in self._serving(name)]
@@ -115,13 +115,13 @@ class Parity:
 
 
 async def differing(group: Mapping[str, Sibling]) -> Sequence[str]:
-    """Names of those that answer otherwise than most, twice; nobody among fewer than two."""
+    """Names of those that twice differed from most; empty with fewer than two answers."""
     answers = await _asked(group)
     if len(answers) < 2:  # noqa: PLR2004 - one alone agrees with itself
         return ()
     usual, count = Counter(answers.values()).most_common(1)[0]
     if count * 2 <= len(answers):
-        # No majority: all of them are suspect, and nobody says who is right.
+        # No majority: all of them are suspect, since nobody knows which is right.
         suspects = sorted(answers)
         again = await _asked({name: group[name] for name in suspects})
         return suspects if len(set(again.values())) > 1 else ()

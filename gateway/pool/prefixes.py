@@ -19,20 +19,20 @@ from msgspec import Struct
 Precision = Literal["approximate", "events", "exact"]
 BLOCK_BYTES: Final = 512
 BLOCKS_MAX: Final = 512
-"""The longest prefix that is looked at: 256 KiB."""
+"""The longest prefix that is considered: 256 KiB."""
 BLOCKS_PER_MEMBER_MAX: Final = 65_536
 KEPT_S: Final = 600.0
-"""How long a prefix that we sent is believed to be kept.
+"""How long a prefix that we sent is assumed to be kept.
 
-Dynamo's approximate index forgets after 120 s; engines that are not full keep them for longer, and
-a wrong belief costs only a worse estimate (`benchmarks.replicas`).
+Dynamo's approximate index forgets after 120 s; engines that are not full keep prefixes longer, and
+a wrong assumption costs only a worse estimate (`benchmarks.replicas`).
 """
 UNTOLD_S: Final = 20.0
-"""How long a prompt is believed to be where we sent it while the member says nothing of it."""
+"""How long a prompt is assumed to be where we sent it while the member does not report it."""
 FRESH_SHARE: Final = 0.875
-"""Of that time: what will be believed for longer than this is not noted down again."""
+"""Of that time: an entry that is valid for longer than this is not noted again."""
 EXPIRY_LOOK_S: Final = 0.5
-"""How often it is looked for what is believed no longer."""
+"""How often expired entries are looked for."""
 
 
 def chained(salt: bytes, blocks: Iterable[bytes | memoryview]) -> tuple[int, ...]:
@@ -50,15 +50,15 @@ class Prompt(Struct, frozen=True):
 
     blocks: tuple[int, ...]
     fingerprint: int
-    """Of the whole prompt, also of the rest behind the last whole block."""
+    """A hash of the complete prompt, including the rest after the last full block."""
     tokens: float
 
 
 def prompt_of(salt: bytes, body: bytes, bytes_per_token: float) -> Prompt:
     """The prompt of a request body as it is sent, hashed from its messages on.
 
-    What stands before the messages may differ from turn to turn (limits, flags), what stands behind
-    the common part does anyway.
+    The part before the messages may differ from turn to turn (limits, flags), and the part after
+    the common prefix does anyway.
     """
     at = max(body.find(b'"messages"'), 0)
     text = memoryview(body)[at:]
@@ -69,15 +69,15 @@ def prompt_of(salt: bytes, body: bytes, bytes_per_token: float) -> Prompt:
 
 
 class PrefixIndex:
-    """Block hashes by member; how long a prefix each member holds is one pass over the blocks."""
+    """Block hashes by member; one pass over the blocks gives the depth that each member holds."""
 
     def __init__(self, members: Sequence[str], kept_s: float = KEPT_S) -> None:
         self._places = {name: place for place, name in enumerate(members)}
         self._masks: dict[int, int] = {}
         self._held: list[OrderedDict[int, float]] = [OrderedDict() for _ in members]
-        """What we believe, and until when."""
+        """What we assume, and until when."""
         self._told: list[dict[int, None]] = [{} for _ in members]
-        """What members said of themselves."""
+        """What members reported themselves."""
         self._precision: list[Precision] = ["approximate" for _ in members]
         self._kept_s = kept_s
         self._fresh_s = kept_s * FRESH_SHARE
@@ -94,7 +94,7 @@ class PrefixIndex:
         found = [0] * len(self._held)
         alive = (1 << len(self._held)) - 1
         depth, last = 0, -1
-        # Most neighbours are held by the same members: a run of equal masks is passed over.
+        # Most neighbours are held by the same members: a run of equal masks is skipped.
         for found_mask in map(self._masks.get, blocks):
             mask = found_mask or 0
             if mask != last:
@@ -110,7 +110,7 @@ class PrefixIndex:
         return found
 
     def sent(self, member: str, blocks: Sequence[int], now_s: float) -> None:
-        """A prompt went there: believed for a while, or until the member's own word has come."""
+        """A prompt went there: assumed for a while, or until the member reports it."""
         place = self._places[member]
         if self._precision[place] == "approximate":
             fresh = _fresh(self._held[place], blocks, now_s + self._fresh_s)
@@ -120,7 +120,7 @@ class PrefixIndex:
             self._store(place, [each for each in blocks if each not in told], now_s + UNTOLD_S)
 
     def stored(self, member: str, blocks: Sequence[int]) -> None:
-        """The member says that it holds these."""
+        """The member reports that it holds these."""
         place = self._places[member]
         told, masks, bit = self._told[place], self._masks, 1 << place
         for block in blocks:
@@ -131,7 +131,7 @@ class PrefixIndex:
             self.removed(member, [next(iter(told))])
 
     def removed(self, member: str, blocks: Sequence[int]) -> None:
-        """The member says that it dropped these."""
+        """The member reports that it dropped these."""
         place = self._places[member]
         held, told = self._held[place], self._told[place]
         for block in blocks:
@@ -141,17 +141,17 @@ class PrefixIndex:
                 self._unmask(place, block)
 
     def cleared(self, member: str) -> None:
-        """The member started anew, cleared its cache, or serves another model now."""
+        """The member restarted, cleared its cache, or now serves another model."""
         place = self._places[member]
         self.removed(member, [*self._held[place], *self._told[place]])
 
     def follow(self, member: str, precision: Precision) -> None:
-        """Believe the member's own word from now on; nothing is known yet."""
+        """Trust the member's own reports from now on; nothing is known yet."""
         self.cleared(member)
         self._precision[self._places[member]] = precision
 
     def _store(self, place: int, blocks: Sequence[int], until_s: float) -> None:
-        """The ends of prefixes first: what is dropped for want of room shortens a prefix only."""
+        """The ends of prefixes first: a block dropped for lack of space only shortens a prefix."""
         held, masks, bit = self._held[place], self._masks, 1 << place
         for block in reversed(blocks):
             if block in held:
@@ -163,7 +163,7 @@ class PrefixIndex:
             self._forget(place, next(iter(held)))
 
     def _expire(self, now_s: float) -> None:
-        """Drop what is believed no longer; the oldest come first, so a look costs little."""
+        """Drop expired entries; the oldest come first, so a look costs little."""
         for place, held in enumerate(self._held):
             while held:
                 block = next(iter(held))
@@ -200,7 +200,7 @@ def _fresh(held: Mapping[int, float], blocks: Sequence[int], until_s: float) -> 
 
 
 def _note(found: list[int], members: int, depth: int) -> None:
-    """Write a depth down for every member of a mask."""
+    """Note a depth for every member of a mask."""
     while members:
         lowest = members & -members
         found[lowest.bit_length() - 1] = depth

@@ -42,9 +42,9 @@ RECENT_FAILURE_S = 2.0
 BAD_GATEWAY_MIN = 500
 UNAVAILABLE = 503
 DENIED = DENIED_STATUSES | {402}
-"""A member does not accept our credential, or wants to be paid: this concerns it alone."""
+"""A member does not accept our credential, or requires payment: this concerns it alone."""
 DENIED_S = 30.0
-"""How long it then gets only what no other member can take; a person has to fix that."""
+"""How long it then gets only calls that no other member can take; a person has to fix that."""
 DENIES = "it refused the credential that it was given"
 DIFFERS = "it serves other weights than most members under the same name"
 
@@ -53,7 +53,7 @@ class Replica(ModelHost, Publisher, Greedy, Protocol):
     """A member's adapter."""
 
     async def figures(self) -> Figures | None:
-        """The member's own account of its load; None if it gives none."""
+        """The member's own figures on its load; None if it gives none."""
         ...
 
 
@@ -148,7 +148,7 @@ class PoolProvider:
             is_last = left_s <= 0 or not self._has_another(asked | recent)
             if is_last or not (reply.status == UNAVAILABLE or reply.status in DENIED):
                 return passed_on
-            # It drains, loads, is full or knows us not, and has done nothing: the next one may.
+            # It drains, loads, is full or rejects us, and did nothing: the next one may accept.
             call = structs.replace(call, deadline_s=left_s)
 
     def _denying(self, now_s: float) -> frozenset[str]:
@@ -199,7 +199,7 @@ class PoolProvider:
             self._failed_s[member.name] = now_s
 
     async def probe(self) -> str:
-        """Probe every member and weigh slow ones anew; empty while one of them can answer."""
+        """Probe every member and reweigh slow ones; empty if one of them can answer."""
         self.following.start()
         names = list(self._hosts)
         asked = await asyncio.gather(*(self._probe(name) for name in names))
@@ -222,7 +222,7 @@ class PoolProvider:
         return next((reason for reason in asked if reason), "no member serves the same model")
 
     async def list_models(self) -> Sequence[ServedModel]:
-        """The models of the members that agree on them, each with the longest window."""
+        """The models on which the members agree, each with the longest window."""
         longest: dict[str, ServedModel] = {}
         for member in self.router.members:
             for model in self._served.get(member.name, ()) if member.is_up else ():
@@ -303,7 +303,7 @@ class PoolProvider:
         return ""
 
     async def _look_at_figures(self) -> None:
-        """Read members' queue figures every few seconds; no answer means nothing."""
+        """Read members' queue figures every few seconds; a missing answer has no effect."""
         now_s = self.now_s()
         if now_s - self._figures_s < self.rules.figures_every_s:
             return
@@ -332,7 +332,7 @@ class PoolProvider:
             self.router.sort_by_window(windows, min(known))
 
     def _compare_models(self) -> None:
-        """Members that serve other weights than most under the same name get nothing.
+        """Members whose weights differ from most under the same name get nothing.
 
         Answers of one target must not depend on which replica gave them.
         """

@@ -13,13 +13,13 @@ from gateway.ports import Take, UpstreamReply
 
 
 class Listener(Protocol):
-    """What hears of a reply: the pool."""
+    """Told when a reply ends: the pool."""
 
     now_s: Callable[[], float]
     speeds: SpeedWatch
 
     def ended(self, load: Load, prompt: Prompt, error: BaseException | None) -> None:
-        """A call is over; with an error where it failed."""
+        """A call is over; with an error if it failed."""
         ...
 
 
@@ -46,7 +46,7 @@ class PoolReply:
 
     @property
     def member(self) -> str:
-        """Which replica answers."""
+        """The replica that answers."""
         return self._member_load.member.name
 
     async def read(self) -> bytes:

@@ -28,7 +28,7 @@ CALLS_MAX: Mapping[str, float] = dict(zip(SERVICE_TIERS, (1.0, 0.9, 0.5), strict
 
 
 class Router:
-    """The members of one pool and what their caches hold."""
+    """The members of one pool and the contents of their caches."""
 
     def __init__(
         self,
@@ -192,11 +192,11 @@ class Router:
         self._decay_s = now_s + WORK_LOOK_S
 
     def _home(self, first: int, places: Sequence[int]) -> int:
-        """The home of a prefix that nobody remembers: of two by rendezvous, the one with less work.
+        """The home of an unknown prefix: of two by rendezvous hashing, the one with less work.
 
-        Engines keep prefixes longer than we believe they do: asked at the same place again, an old
-        one is often still there, and all workers look for it at the same two. The one that was
-        given less lately has dropped less of its cache, and loses least by a new prefix.
+        Engines keep prefixes longer than we assume: an old prefix is often still at its former
+        place, and all workers look for it at the same two. The one with less recent work has
+        dropped less of its cache, and loses least by a new prefix.
         """
         salts, home, second, highest, next_highest = self._salts, -1, -1, -1, -1
         for place in places:

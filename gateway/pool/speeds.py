@@ -25,7 +25,7 @@ class SpeedWatch:
         self._samples: dict[str, int] = {}
 
     def note(self, member: Member, token_ms: float) -> None:
-        """An answer ended; how long each of its tokens took."""
+        """An answer ended; `token_ms` is the time per token."""
         known = self._token_ms.get(member.name)
         self._token_ms[member.name] = (
             token_ms if known is None else known + EWMA * (token_ms - known)
@@ -33,11 +33,11 @@ class SpeedWatch:
         self._samples[member.name] = self._samples.get(member.name, 0) + 1
 
     def token_ms(self, member: Member) -> float | None:
-        """What a token of its answers takes lately; None before the first answer."""
+        """The recent time per token of its answers; None before the first answer."""
         return self._token_ms.get(member.name)
 
     def tend(self, now_s: float) -> list[Member]:
-        """Weigh every member anew; those whose weight fell just now, for an alarm."""
+        """Update every member's weight; returns those whose weight fell just now, for an alarm."""
         fallen: list[Member] = []
         for member in self._members:
             slowness = self._slowness(member)
@@ -53,7 +53,7 @@ class SpeedWatch:
         return fallen
 
     def _slowness(self, member: Member) -> float:
-        """How many times as long as its peers' its tokens take; 1 while too little is known."""
+        """Its time per token as a multiple of its peers'; 1 while too little is known."""
         own = self._token_ms.get(member.name)
         peers = [
             self._token_ms[other.name]

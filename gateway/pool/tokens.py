@@ -19,7 +19,7 @@ BLOCKS_KNOWN_MAX: Final = 262_144
 
 
 def token_chain(start: int, token_ids: Sequence[int], block_tokens: int) -> list[int]:
-    """One hash per full block, each over all before it and the start."""
+    """One hash per full block, each covering everything before it and the start."""
     chain: list[int] = []
     previous = start
     for at in range(0, len(token_ids) - block_tokens + 1, block_tokens):
@@ -31,12 +31,12 @@ def token_chain(start: int, token_ids: Sequence[int], block_tokens: int) -> list
 
 
 def start_of(salt: str) -> int:
-    """What the chain of a prompt with this salt begins with."""
+    """The start of the chain of a prompt with this salt."""
     return int.from_bytes(hashlib.blake2b(salt.encode(), digest_size=8).digest())
 
 
 class TokenMap:
-    """Which token block each byte block of the prompts we know needs."""
+    """The token block that each byte block of known prompts needs."""
 
     def __init__(self) -> None:
         self._needed: dict[int, int] = {}
@@ -54,14 +54,14 @@ class TokenMap:
         token_ids: Sequence[int],
         block_tokens: int,
     ) -> list[int]:
-        """Note a prompt's token blocks; gives back the token blocks that byte blocks hang on."""
+        """Note a prompt's token blocks; returns the token blocks that its byte blocks need."""
         chain = token_chain(start_of(salt), token_ids, block_tokens)
         return self.hang(prompt, length_bytes, chain, len(token_ids) / block_tokens)
 
     def hang(
         self, prompt: Prompt, length_bytes: float, chain: Sequence[int], blocks: float
     ) -> list[int]:
-        """The same where the chain is known; `blocks` counts the last one, which is not full.
+        """The same for a known chain; `blocks` also counts the last block, as a fraction.
 
         A byte block that ends at some share of the text needs the tokens of the same share.
         """
@@ -81,12 +81,12 @@ class TokenMap:
         return hanging
 
     def blocks_of(self, token_blocks: Iterable[int]) -> list[int]:
-        """The byte blocks that hang on these token blocks."""
+        """The byte blocks that need these token blocks."""
         return [block for each in token_blocks for block in self._by_token_block.get(each, ())]
 
 
 class CacheMirror:
-    """What one member's cache holds, as far as it tells, carried over into the prefix index."""
+    """Mirrors the reported contents of one member's cache in the prefix index."""
 
     def __init__(self, member: str, index: PrefixIndex, tokens: TokenMap) -> None:
         self._member = member
@@ -95,18 +95,18 @@ class CacheMirror:
         self._ours: dict[Hash, int] = {}
         self._held: set[int] = set()
         self.block_tokens = 0
-        """As the member says; 0 before it said so."""
+        """As the member reports; 0 before."""
         self.tells_salts = False
-        """Older engines do not: then all tenants' blocks look alike here."""
+        """Older engines do not report them: then all tenants' blocks look alike here."""
 
     def clear(self) -> None:
-        """It holds nothing, or nobody knows what."""
+        """The cache is empty or unknown."""
         self._ours.clear()
         self._held.clear()
         self._index.cleared(self._member)
 
     def apply(self, events: Iterable[Event]) -> None:
-        """Take over a batch."""
+        """Apply a batch."""
         for event in events:
             match event:
                 case Stored():
@@ -119,7 +119,7 @@ class CacheMirror:
                     self.clear()
 
     def learnt(self, token_blocks: Iterable[int]) -> None:
-        """Byte blocks were found to hang on these: those that are here are here."""
+        """Byte blocks were found to need these: those that are held count as held."""
         held = [each for each in token_blocks if each in self._held]
         self._index.stored(self._member, self._tokens.blocks_of(held))
 
