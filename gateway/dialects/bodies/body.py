@@ -44,7 +44,7 @@ def split(raw: bytes) -> dict[str, msgspec.Raw]:
 
 
 def join(fields: Mapping[str, msgspec.Raw | bytes]) -> bytes:
-    """One JSON object made of fields whose values are JSON already."""
+    """One JSON object made of fields whose values are already JSON."""
     known = _KEYS
     pieces: list[bytes | msgspec.Raw] = []
     separator = b"{"
@@ -71,8 +71,8 @@ def one_line(json: bytes) -> bytes:
     """The same JSON, on a single line for every reader of a file of lines.
 
     A line end between its values becomes a blank. Unicode's line ends occur only in strings, where
-    an escape says the same. Otherwise a reader that splits there would read lines that nobody wrote
-    or judged as such.
+    an escape means the same. Otherwise a reader that splits there would read lines that nobody
+    wrote or checked.
     """
     for end, instead in _LINE_ENDS:
         if end in json:

@@ -75,13 +75,13 @@ _WORDS = frozenset(
 
 
 class _Flaw(Struct):
-    """Stands where the flaw is; `key` names the member of an object, if it is one."""
+    """Marks the flaw in the tree; `key` names the member of an object, if it is one."""
 
     key: str = ""
 
 
 def path_of_ambiguity(text: str) -> str:
-    """The path of the first duplicate key, or of a number that is none.
+    """The path of the first duplicate key, or of an invalid number.
 
     Empty if the text is too long to be read again for this, or breaks off behind the flaw, so that
     it has no tree.
@@ -123,7 +123,7 @@ def _places(text: str, end: int) -> list[int | str]:
         elif mark in {"}", "]"}:
             places.pop()
         elif mark == ":":
-            # Without its quotes; an empty key is one, too.
+            # Without its quotes; an empty key counts as a key.
             places[-1] = said[1:-1] or "*"
         elif mark == ",":
             inner = places[-1]
@@ -143,7 +143,7 @@ def path_of_half_pair(tree: object) -> str:
 
 
 def path_of_depth(tree: object, depth_max: int) -> str:
-    """The path of the first value that is nested too deeply, as far as it can be told."""
+    """The path of the first value that is nested too deeply, as far as it is safe to repeat."""
     return next((path for path, _ in _nodes(tree, depth_max)), "")
 
 
@@ -203,5 +203,5 @@ def _as_word(place: str) -> str:
 
 def _joined(path: str, key: str) -> str:
     word = key if key in _WORDS else "*"
-    # A path that is too long to be told need not be built any further.
+    # A path that is too long to be reported need not be built any further.
     return path if len(path) > PATH_LENGTH_MAX else f"{path}.{word}" if path else word

@@ -10,17 +10,17 @@ from gateway.dialects.loss import Losses, unsupported
 
 
 _HEAD = re.compile(r"data:([^,;\s]{1,128})((?:;[^,;]{0,512}){0,8});base64,", re.IGNORECASE)
-"""Bounded, because an address may be as long as a body, and nobody else is served meanwhile."""
+"""Bounded, because an address may be as long as a body, and matching blocks everything else."""
 _MISTAKEN: Mapping[str, str] = {"image/jpg": "image/jpeg", "image/pjpeg": "image/jpeg"}
-"""Types that programs make up from a file's ending. OpenAI takes them, others only real ones."""
+"""Types that programs derive from a file's ending. OpenAI accepts them, others only real ones."""
 
 
 def inline_data(url: str) -> tuple[str, str]:
     """Media type and base64 of a data URL; two empty strings for any other address.
 
     The type is a real one in lower case, and has parameters only for texts: their character set.
-    Percent-encoded data is not read: a server that decodes it behind the inspection would pass on
-    what was not inspected.
+    Percent-encoded data is not read: a server that decodes it after the inspection would pass on
+    content that was not inspected.
     """
     head = _HEAD.match(url)
     if head is None or head.end() == len(url):
@@ -48,7 +48,7 @@ def image_at(url: str, place: str) -> ImagePart:
     """An image by its address, or inline.
 
     Raises:
-        FeatureUnsupported: it is inline in a way that only OpenAI reads.
+        FeatureUnsupported: it is inline in a form that only OpenAI reads.
     """
     media_type, data = inline_data(url)
     if data:

@@ -40,10 +40,10 @@ WORDS: Final = frozenset(
 
 
 def check_letters(names: Collection[str]) -> None:
-    """Refuse a body in which one of its own fields has such a name.
+    """Refuse a body with one of its own fields in such a spelling.
 
     Raises:
-        RequestInvalid: with the name as it is to be written.
+        RequestInvalid: with the name in its correct spelling.
     """
     together = "".join(names)
     if together.islower() and together.isascii():

@@ -23,18 +23,18 @@ _REASONS: Final[Mapping[str, str]] = {
     "data_sources": "A request cannot name a place for an upstream to search",
     "kv_transfer_params": "A request cannot name a place for an upstream to read its cache from",
     "mcp_servers": "A request cannot name servers for an upstream to call",
-    # LiteLLM's, and what SGLang's replicas tell each other.
+    # LiteLLM's, and fields that SGLang's replicas send each other.
     **dict.fromkeys(("api_base", "base_url", "api_key", "user_config"), _PLACE),
     **dict.fromkeys(("litellm_params", "extra_body", "extra_headers"), _PLACE),
     **dict.fromkeys(("bootstrap_host", "bootstrap_port", "bootstrap_room"), _PLACE),
     **dict.fromkeys(("data_parallel_rank", "routed_dp_rank", "disagg_prefill_dp_rank"), _PLACE),
-    # OpenRouter's and LiteLLM's; adapters of SGLang, LoRAX and llama.cpp are other models, too.
+    # OpenRouter's and LiteLLM's; adapters of SGLang, LoRAX and llama.cpp also count as models.
     **dict.fromkeys(("models", "fallbacks", "provider", "route", "preset"), _OTHERS),
     **dict.fromkeys(("model_list", "custom_llm_provider", "context_window_fallbacks"), _OTHERS),
     **dict.fromkeys(("lora_path", "lora", "adapter_id", "adapter_source"), _OTHERS),
-    # Run at a third party, at a price that no answer tells: OpenRouter's, xAI's, Alibaba's.
+    # Run at a third party, at a price that no answer states: OpenRouter's, xAI's, Alibaba's.
     **dict.fromkeys(("plugins", "search_parameters", "enable_search"), _BESIDE),
-    # A template rewrites what was inspected; of processors the names, or the code itself.
+    # A template rewrites inspected text; processors are given by name, or as code.
     **dict.fromkeys(("chat_template", "custom_logit_processor", "logits_processors"), _CODE),
     # SGLang takes these instead of the messages beside them.
     **dict.fromkeys(("input_ids", "input_embeds", "prompt_token_ids", "prompt_embeds"), _UNREAD),
@@ -47,21 +47,21 @@ _OF_TEMPLATES: Final = frozenset(
         *("return_dict", "return_tensors"),
     }
 )
-"""Variables for the renderer itself; all others are a template's own."""
+"""Variables of the renderer itself; all others are a template's own."""
 
 _WITHIN: Final[Mapping[str, frozenset[str]]] = {
     "chat_template_kwargs": _OF_TEMPLATES,
     "chat_template_args": _OF_TEMPLATES,
     "vllm_xargs": frozenset({"kv_transfer_params", "ec_transfer_params"}),
 }
-"""Objects that are passed on as arguments, and what in them would be such an order."""
+"""Objects that are passed on as arguments, and the names in them that would give such orders."""
 
 NAMES: Final = frozenset({*_REASONS, *_WITHIN})
 _OF_PARTS: Final = ("uuid", "content_hash")
 
 
 def check_not_reserved(tree: Mapping[str, object], *, but: frozenset[str] = frozenset()) -> None:
-    """Refuse a body with such a field; `but` are those that its own dialect handles itself.
+    """Refuse a body with such a field; `but` are those that its own dialect handles.
 
     Raises:
         FeatureUnsupported: with the field's name.
@@ -87,7 +87,7 @@ def _check_within(name: str, arguments: Mapping[str, object]) -> None:
 def check_part(part: Mapping[str, object], place: str) -> None:
     """Refuse a part that names itself for an upstream's storage (vLLM, SGLang).
 
-    If somebody else used that name before, the part would be theirs.
+    If somebody else used that name before, the upstream would take their part.
 
     Raises:
         FeatureUnsupported: with the place in the part.

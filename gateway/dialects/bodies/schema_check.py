@@ -17,7 +17,7 @@ from gateway.conversation import ResponseFormat
 TEXT_LENGTH_MAX = 1024 * 1024
 """Limit for an answer that is compared; no model writes as much."""
 STEPS_MAX = 20_000
-"""Limit on values compared with schemas, recursion included: beyond it the rest counts as met."""
+"""Limit on values compared with schemas, including recursion: the rest counts as valid."""
 
 
 def _is_number(value: object) -> bool:
@@ -56,9 +56,9 @@ class _GivenUpError(Exception):
 
 
 def unmet(asked: ResponseFormat, text: str) -> str:
-    """Where an answer differs from what was asked, `$` for all of it; empty if nowhere.
+    """Where an answer differs from the requested format, `$` for all of it; empty if nowhere.
 
-    What is too much to compare counts as met.
+    An answer that is too long to compare counts as valid.
     """
     if len(text) > TEXT_LENGTH_MAX or not is_readable(text):
         return ""
@@ -118,7 +118,7 @@ class _Check:
             yield path
 
     def _found(self, reference: str) -> object:
-        """What a reference inside the schema points to; anything else counts as met."""
+        """The target of a reference inside the schema; other references count as satisfied."""
         node: object = self._root
         for word in reference.removeprefix("#").split("/")[1:]:
             key = word.replace("~1", "/").replace("~0", "~")
@@ -134,7 +134,7 @@ class _Check:
         properties = schema.get("properties")
         known: dict[str, object] = properties if isinstance(properties, dict) else {}
         for name, each in value.items():
-            # What the model made up is content, and is not repeated in a header.
+            # Names that the model made up are content, and are not repeated in a header.
             at = f"{path}.{name}" if name in known else f"{path}.*"
             inner = known.get(name, schema.get("additionalProperties", True))
             yield from self.differences(each, inner, at)
@@ -192,7 +192,7 @@ def _is_within(value: object, schema: dict[str, object]) -> bool:
 
 
 def _matches(pattern: str, text: str) -> bool:
-    """In linear time; a pattern that this engine does not know counts as met."""
+    """Takes linear time; a pattern that this engine does not know counts as matched."""
     try:
         return re2.search(pattern, text) is not None
     except re2.error:

@@ -31,8 +31,8 @@ ModelName = Annotated[
 ]
 PositiveInt = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Count = Annotated[int, Meta(ge=0, le=10**9)]
-"""Tokens that an upstream says it counted. No answer has more: the cost of a larger figure would
-fit into no column of a budget. What a request can have is in `admission.plausible_counts`."""
+"""Token counts of an upstream. No answer has more: the cost of a larger figure would fit into no
+column of a budget. `admission.plausible_counts` has the bounds of each request."""
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 
 Wire = TypeVar("Wire")
@@ -77,7 +77,7 @@ def decode_object(raw: bytes) -> dict[str, object]:
     """The body's JSON object.
 
     Raises:
-        RequestInvalid: it is no JSON object in UTF-8, or it could be read in two ways.
+        RequestInvalid: it is not a JSON object in UTF-8, or it could be read in two ways.
     """
     tree = _canonical(raw)
     if tree is None:
@@ -169,7 +169,7 @@ def _check_depth(tree: object) -> None:
 
 
 def _check_surrogates(tree: dict[str, object]) -> None:
-    """Half a surrogate pair is no character; it could not be sent on in UTF-8."""
+    """Half a surrogate pair is not a character; it could not be sent on in UTF-8."""
     try:
         json.dumps(tree, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -192,7 +192,7 @@ def checked(tree: Mapping[str, object], wire: type[Wire]) -> Wire:
 
 
 def _explain(text: str) -> tuple[str, str]:
-    """Splits a message of msgspec: the reason without values, the path as `messages[0].role`."""
+    """Split a message of msgspec: the reason without values, the path as `messages[0].role`."""
     found = _PLACE.search(text)
     place = found.group(1).replace("[...]", ".*") if found is not None else ""
     reason = text[: found.start()] if found is not None else text

@@ -18,13 +18,13 @@ from gateway.errors import RequestInvalid
 
 ENDPOINT: Final = "/v1/messages"
 PART_BYTES: Final = 512 * 1024
-"""What is decoded at once: a few milliseconds of work, which no other thread interrupts."""
+"""How much is decoded at once: a few milliseconds of work, which no other thread interrupts."""
 STOPPED: Final = "The key that made this batch is not valid any more"
 LOST: Final = "The gateway cannot read all that it kept of this batch"
 NOT_SENT: Final = "the request was not sent."
 UNANSWERED: Final = "the request had been tried, a vendor may have had it, and no answer came."
 _BLANKS = rb"[ \t\r\n]*"
-"""Those of JSON; `\\s` knows others."""
+"""JSON's blanks; `\\s` includes others."""
 _HEAD = re.compile(rb'%b\{%b"requests"%b:%b(?=\[)' % ((_BLANKS,) * 4))
 _TAIL = re.compile(rb"\]%b\}%b\Z" % ((_BLANKS,) * 2))
 _BETWEEN = re.compile(
@@ -43,7 +43,7 @@ class _Request(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Shape(Struct, frozen=True, gc=False):
-    """As much of a request as tells that it is one."""
+    """The few fields that show that it is a request."""
 
     custom_id: msgspec.Raw
     params: msgspec.Raw
@@ -55,13 +55,13 @@ _NOT_ONE: Final = "A request has a custom_id and params, and nothing else"
 
 
 def split_requests(body: bytes, most: int) -> list[bytes]:
-    """The requests of a batch, each as its own JSON, none of them read yet.
+    """The requests of a batch, each as its own JSON, not decoded yet.
 
-    A tree of all of them would be many times as long as the body. So would be a list of millions
-    of numbers: the first that is no request ends the reading.
+    A tree of all of them would be many times as long as the body, and so would a list of millions
+    of numbers: reading stops at the first element that is not a request.
 
     Raises:
-        RequestInvalid: it is no JSON object with `requests` and nothing else, or has too many.
+        RequestInvalid: it is not a JSON object with only `requests`, or has too many.
     """
     head = _HEAD.match(body)
     tail = _TAIL.search(body, max(0, len(body.rstrip()) - 1024)) if head is not None else None
@@ -80,11 +80,11 @@ def split_requests(body: bytes, most: int) -> list[bytes]:
 
 
 def _next_requests(body: bytes, start: int, end: int, before: int) -> tuple[list[bytes], int]:
-    """Requests from `start` on, and where the next begins; `before` are read already.
+    """Requests from `start` on, and where the next begins; `before` were read already.
 
-    Whatever decodes JSON lets no other thread run meanwhile, so it is given a part of the list at
-    a time. That a part is whole shows by its being read: JSON is read from its beginning, and what
-    is not between two requests ends in the middle of one. Where nothing fits, the part grows.
+    A JSON decoder lets no other thread run meanwhile, so it gets a part of the list at a time. A
+    part is complete if it can be decoded: JSON is read from its beginning, and a cut that is not
+    between two requests ends in the middle of one. If no request fits, the part grows.
     """
     length = PART_BYTES
     while start + length < end:
@@ -97,7 +97,7 @@ def _next_requests(body: bytes, start: int, end: int, before: int) -> tuple[list
 
 
 def _requests_in(body: bytes, start: int, end: int, before: int) -> list[bytes]:
-    """Raises RequestInvalid at the first that is none, msgspec's where it is no list."""
+    """Raises RequestInvalid at the first that is no request, msgspec's error if it is no list."""
     listed = b"[%b]" % body[start:end]
     try:
         _SHAPES.decode(listed)
@@ -119,13 +119,13 @@ def _last_requests(body: bytes, start: int, end: int, before: int) -> list[bytes
 
 
 def _check_flawed(body: bytes, start: int, end: int, before: int, said: str) -> None:
-    """Whether the request in which a list stops being JSON is one, if those before it are.
+    """Check the request in which a list stops being JSON, if those before it are valid.
 
-    One with half of a letter, as who cuts texts leaves it, is not to be looked for among thousands.
-    What stands between two is in neither.
+    A request with half a character, as programs that cut texts leave it, should not have to be
+    searched for among thousands. Bytes between two requests belong to neither.
 
     Raises:
-        RequestInvalid: it is none; with its place.
+        RequestInvalid: it is not a request; with its place.
     """
     found = _FLAW.search(said)  # Where there is none, the list ends too early.
     at = min(end, start + int(found[1]) - 1) if found else end
@@ -144,7 +144,7 @@ def _check_flawed(body: bytes, start: int, end: int, before: int, said: str) -> 
 
 
 def read_requests(raws: Sequence[tuple[int, bytes]]) -> list[Line]:
-    """Numbered requests as lines; raises RequestInvalid at the first that is none."""
+    """Numbered requests as lines; raises RequestInvalid at the first that is not a request."""
     return [_read_request(number, raw) for number, raw in raws]
 
 
@@ -167,7 +167,7 @@ def _read_request(number: int, raw: bytes) -> Line:
 
 
 def message_batch_object(batch: Batch, base_url: str) -> dict[str, Any]:
-    """`base_url` is where callers reach this gateway; empty for an address relative to theirs."""
+    """`base_url` is where callers reach this gateway; if empty, addresses are relative."""
     counts = batch.counts
     status = "canceling" if batch.state == "cancelling" else "in_progress"
     results = f"{base_url}{ENDPOINT}/batches/{batch.batch_id}/results"
@@ -232,7 +232,7 @@ _UNREADABLE: Final = _errored("api_error", UNREADABLE)
 
 
 def _time(time_us: int) -> str | None:
-    """RFC 3339, in UTC; None before it has come."""
+    """RFC 3339, in UTC; None before that time is known."""
     if not time_us:
         return None
     moment = datetime.fromtimestamp(time_us / SECOND_US, UTC)

@@ -12,7 +12,7 @@ METADATA_VALUE_MAX: Final = 512
 
 
 def check_metadata(metadata: Mapping[str, str]) -> None:
-    """Raises RequestInvalid where it is more than the vendor takes."""
+    """Raises RequestInvalid if it is more than the vendor accepts."""
     if len(metadata) > METADATA_MAX:
         raise invalid("metadata", f"At most {METADATA_MAX} pairs")
     for name, value in metadata.items():

@@ -16,7 +16,7 @@ class _Details(Struct, frozen=True):
 
 
 class _Chat(Struct, frozen=True):
-    """Of chats, completions and embeddings."""
+    """The usage of chats, completions and embeddings."""
 
     read: Count | None = field(name="prompt_tokens", default=None)
     written: Count | None = field(name="completion_tokens", default=None)
@@ -43,10 +43,10 @@ _RESPONSE: Final = msgspec.json.Decoder(_Response | None)
 
 
 def with_answer(endpoint: str, sums: AnswerSums, body: bytes) -> AnswerSums:
-    """The sums with one more answer; one that does not say its tokens makes them inexact.
+    """The sums plus one more answer; one without token counts makes them inexact.
 
     Only the words of the batch's `endpoint` count. Relays write those of the other API beside them,
-    as zeros or worse, and nobody has read those before.
+    as zeros or worse, and those were never read before.
     """
     answer = _Answer()
     with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -68,7 +68,7 @@ def with_answer(endpoint: str, sums: AnswerSums, body: bytes) -> AnswerSums:
 
 
 def usage_object(sums: AnswerSums) -> dict[str, Any] | None:
-    """None where there is no answer, or one of them does not say what it used."""
+    """None if there is no answer, or one of them does not state its usage."""
     if not sums.answers or not sums.is_counted:
         return None
     return {

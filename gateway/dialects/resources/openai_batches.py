@@ -44,14 +44,14 @@ EXPIRY_S_MIN, EXPIRY_S_MAX = 3600, 2_592_000
 
 
 class Expiry(Struct, frozen=True):
-    """When files of results are to go."""
+    """When files of results expire."""
 
     anchor: Literal["created_at"]
     seconds: Annotated[int, Meta(ge=EXPIRY_S_MIN, le=EXPIRY_S_MAX)]
 
 
 class Order(Struct, frozen=True):
-    """What asks for a batch; see `read_order`."""
+    """A request to create a batch; see `read_order`."""
 
     input_file_id: Annotated[str, Meta(min_length=1, max_length=128)]
     endpoint: str
@@ -84,7 +84,7 @@ def file_object(file: KeptFile) -> dict[str, Any]:
 
 
 def list_object(items: Sequence[dict[str, Any]], *, has_more: bool) -> dict[str, Any]:
-    """A page of a list, with the ids by which a client asks for the next."""
+    """A page of a list, with the ids that a client needs for the next page."""
     return {
         "object": "list",
         "data": items,
@@ -130,7 +130,7 @@ def batch_object(batch: Batch) -> dict[str, Any]:
 
 
 def read_order(raw: bytes) -> Order:
-    """What asks for a batch.
+    """A request to create a batch.
 
     Raises:
         RequestInvalid: something in it is missing, unknown or too long.
@@ -148,7 +148,7 @@ def read_order(raw: bytes) -> Order:
 
 
 def read_lines(raws: Sequence[tuple[int, bytes]], endpoint: str) -> list[Line | Flaw]:
-    """Numbered lines of a file, each as a request or as what is wrong with it."""
+    """Numbered lines of a file, each as a request or as its flaw."""
     return [_read_line(number, raw, endpoint) for number, raw in raws]
 
 
@@ -179,7 +179,7 @@ def _read_line(number: int, raw: bytes, endpoint: str) -> Line | Flaw:
 
 
 def _misshapen(number: int, said: str) -> Flaw:
-    """What msgspec says of an envelope, without a word of the line itself."""
+    """Msgspec's message on an envelope, without a word of the line itself."""
     missing = re.search(r"missing required field `(custom_id|method|url|body)`", said)
     if missing is not None:
         reason = f"The line has no {missing[1]}."
@@ -211,7 +211,7 @@ def result_line(batch: Batch, line: EndedLine) -> bytes:
 
 
 def unsent(batch: Batch, line: EndedLine) -> dict[str, str]:
-    """Why a line has no answer, or what became of its end."""
+    """Why a line has no answer, or why its end cannot be read."""
     if line.is_damaged:
         return {"code": GatewrightError.code, "message": UNREADABLE}
     why = LOST if batch.stopped == DAMAGED else STOPPED

@@ -17,7 +17,7 @@ from policies.facts import AUTO
 
 
 ITEMS_MAX: Final = 20
-"""So many can be added at once."""
+"""The most items that can be added at once."""
 
 INCLUDABLE: Final = frozenset(
     {
@@ -27,10 +27,10 @@ INCLUDABLE: Final = frozenset(
         "web_search_call.action.sources",
     }
 )
-"""What of an item is told only to who asks for it: the item's kind, and the way to the field."""
+"""Fields of items that are included only on request: the item's kind, and the path to the field."""
 
 NEVER_LEFT_OUT: Final = frozenset({"web_search_call.results"})
-"""What may be asked for as well."""
+"""Also accepted as a request, but always included."""
 
 
 _STATED: Final = frozenset(
@@ -40,7 +40,7 @@ _STATED: Final = frozenset(
         *("tool_search_output", "apply_patch_call", "apply_patch_call_output"),
     }
 )
-"""What its caller may send without a status, and the vendor's client reads one of."""
+"""Items that callers may send without a status, although the vendor's client expects one."""
 
 
 KINDS: Final = frozenset(
@@ -55,7 +55,7 @@ KINDS: Final = frozenset(
         *("additional_tools", "agent_message", "configuration_update"),
     }
 )
-"""What callers may put into a conversation. What models answer with is kept whatever it is."""
+"""Items that callers may put into a conversation. Models' answers are kept whatever they are."""
 
 
 class _Order(Struct, frozen=True):
@@ -72,14 +72,14 @@ class _Description(Struct, frozen=True):
 
 
 class Told(Struct, frozen=True):
-    """What a caller wants in a conversation."""
+    """What a caller wants to store in a conversation."""
 
     items: Sequence[msgspec.Raw] = ()
     metadata: Mapping[str, str] = {}
 
 
 def read_order(raw: bytes) -> Told:
-    """What makes a conversation; raises RequestInvalid. An empty body makes an empty one."""
+    """A request to create a conversation; raises RequestInvalid. An empty body is valid."""
     order = checked(_object(raw or b"{}", _Order), _Order)
     check_metadata(order.metadata or {})
     _check_kinds(order.items or ())
@@ -88,13 +88,13 @@ def read_order(raw: bytes) -> Told:
 
 def read_addition(raw: bytes) -> Told:
     """Items to add; raises RequestInvalid."""
-    # In the body, too, some clients say what they want included.
+    # Some clients put `include` into the body.
     _check_kinds(checked(_object(raw, _Addition, "include"), _Addition).items)
     return Told(_raw_items(raw))
 
 
 def _check_kinds(items: Sequence[Mapping[str, object]]) -> None:
-    """One of a kind that nobody knows would have every later turn refused, and stay."""
+    """An item of unknown kind would stay, and every later turn would be refused because of it."""
     for index, item in enumerate(items):
         kind = item.get("type")
         if isinstance(kind, str) and kind not in KINDS:
@@ -102,7 +102,7 @@ def _check_kinds(items: Sequence[Mapping[str, object]]) -> None:
 
 
 def read_description(raw: bytes) -> Told:
-    """Other metadata, none with null; raises RequestInvalid."""
+    """New metadata, null for none; raises RequestInvalid."""
     described = checked(_object(raw, _Description), _Description)
     check_metadata(described.metadata or {})
     return Told(metadata=described.metadata or {})
@@ -122,7 +122,7 @@ def _raw_items(raw: bytes) -> list[msgspec.Raw]:
 
 
 def as_asked(items: Sequence[msgspec.Raw]) -> bytes:
-    """The request that would ask these items, whoever policy would have answer it."""
+    """A request with these items as input, for whichever model policy would choose."""
     return msgspec.json.encode({"model": AUTO, "input": items, "store": False})
 
 
@@ -146,7 +146,7 @@ def item_list(
 
 
 def item_object(entry: Entry, include: Collection[str]) -> dict[str, Any]:
-    """An item by its name, without what is told only to who asks for it."""
+    """An item with its id, without fields that are included only on request."""
     item = in_parts(_typed(msgspec.json.decode(entry.item, type=dict[str, Any])))
     if item["type"] in _STATED and item.get("status") is None:
         item = {**item, "status": "completed"}
@@ -159,7 +159,7 @@ def item_object(entry: Entry, include: Collection[str]) -> dict[str, Any]:
 
 
 def _typed(item: dict[str, Any]) -> dict[str, Any]:
-    """The item with its kind said: one without is a message, and so is one whose kind is null."""
+    """The item with its kind stated: items without one, or with null, are messages."""
     return item if item.get("type") is not None else {**item, "type": "message"}
 
 
@@ -185,6 +185,6 @@ def _without(node: Any, path: Sequence[str]) -> Any:
 
 
 def check_include(names: Collection[str]) -> None:
-    """Raises RequestInvalid where something is to be told that no item has."""
+    """Raises RequestInvalid for a field to include that no item has."""
     if not INCLUDABLE.union(NEVER_LEFT_OUT).issuperset(names):
         raise invalid("include", "This value is not one of those allowed")
