@@ -48,10 +48,10 @@ class Deeds:
         Args:
             actor: whoever is signed in, or the user of the machine, as `os:NAME`.
             action: `subject.verb`, such as `key.revoked`.
-            organisation: whom it is about; empty for the installation.
-            before: what was there, as plain values; None where nothing was, or nothing changes.
-            after: what is ordered.
-            error: the code of what went wrong, in the record of a deed that failed.
+            organisation: the one it concerns; empty for the installation.
+            before: the state before, as plain values; None if there was none, or nothing changes.
+            after: the state that is ordered.
+            error: the code of the error, in the record of a deed that failed.
             detail: anything else, by name; empty values are left out.
 
         Raises:

@@ -220,7 +220,7 @@ class _Reader:
         operator: Operator = "="
         if field.kind in _COMPARED:
             said = _OPERATOR.match(self._text, self.at)
-            assert said is not None  # It matches nothing, too.
+            assert said is not None  # It also matches an empty text.
             self.at = said.end()
             operator = said[0] or "="  # type: ignore[assignment]
         values = [self._value(field)]

@@ -111,7 +111,7 @@ class ExactMirror:
         try:
             found = await self.teller.chain_of(call)
         except GatewrightError:
-            return  # What went there is believed for a while.
+            return  # Assumed to be there for a while.
         if not found.block_tokens:
             return
         blocks = found.num_tokens / found.block_tokens

@@ -84,7 +84,7 @@ def _samples(text: str, able: Capability) -> dict[str, list[float]]:
     )
     names = {metric.partition("{")[0] for metric in wanted if metric}
     samples: dict[str, list[float]] = {}
-    for line in StringIO(text):  # One after the other: four megabytes may be as many lines.
+    for line in StringIO(text):  # One at a time: there may be millions.
         if len(line) > LINE_LENGTH_MAX:
             continue
         name = line.partition("{")[0].partition(" ")[0]

@@ -116,7 +116,7 @@ class Following:
         try:
             token_ids = await publisher.tokens_of(call)
         except GatewrightError:
-            return  # What went there is believed for a while, as without events.
+            return  # Assumed to be there for a while, as without events.
         salt = publisher.salt_of(call) if mirror.tells_salts else ""
         hanging = self._tokens.learn(prompt, length_bytes, salt, token_ids, mirror.block_tokens)
         for each in self._mirrors.values():

@@ -145,7 +145,7 @@ class Member:
         self.decode_tokens = max(self.decode_tokens - load.output_tokens, 0.0)
         load.prefill_tokens = load.output_tokens = 0.0
         if not self.calls:
-            self.prefill_tokens = self.decode_tokens = 0.0  # What rounding left behind.
+            self.prefill_tokens = self.decode_tokens = 0.0  # Removes rounding errors.
         self._weigh()
 
     def _weigh(self) -> None:

@@ -139,4 +139,4 @@ async def _ask(one: Sibling) -> str | None:
     try:
         return await one.replica.greedy(one.model, QUESTION, ANSWER_TOKENS)
     except UpstreamFailed:
-        return None  # Whether it is well is asked elsewhere.
+        return None  # Its health is checked elsewhere.

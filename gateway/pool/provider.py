@@ -127,7 +127,7 @@ class PoolProvider:
             except (PoolBusy, RequestInvalid):
                 if passed_on is None:
                     raise
-                return passed_on  # In its own words, and with its own wait.
+                return passed_on  # With its own message and wait.
             if passed_on is not None:
                 self.passed_over[name, passed_on.status] += 1
             name = load.member.name
@@ -194,7 +194,7 @@ class PoolProvider:
             if error.has_left:
                 self.router.died(prompt, member, now_s)
             else:
-                self.router.lost(member)  # What it never got did not kill it.
+                self.router.lost(member)  # The prompt never arrived, so it is not suspect.
         elif isinstance(error, UpstreamTimeout):
             self._failed_s[member.name] = now_s
 
@@ -352,6 +352,6 @@ class PoolProvider:
                 differing.add(member.name)
                 member.down()
                 self._down[member.name] = DIFFERS
-        for name in sorted(differing - self._differing):  # Once, and not twice a second.
+        for name in sorted(differing - self._differing):  # Logged once only.
             self._log.warning(Event.MEMBER_DIFFERS, provider=self.name, reason=name)
         self._differing = frozenset(differing)

@@ -147,7 +147,7 @@ class EngineProvider(HttpProvider):
             UpstreamFailed: it does not report them.
             SovereigntyViolation: see `Egress.open`.
         """
-        asked = structs.replace(call, leaves=unwatched)  # It is not answered by that.
+        asked = structs.replace(call, leaves=unwatched)  # The call itself is not sent yet.
         reply = await self._egress.open(self._tokenize_route, asked, _conversation(call))
         return (await _told(reply, _TOKENS, values_max=TOKENS_MAX)).tokens
 

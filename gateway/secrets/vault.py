@@ -106,7 +106,7 @@ class VaultSession:
             raise SecretUnavailableError("Vault refuses access") from None
         except ConfigurationInvalid as error:
             raise SecretUnavailableError(f"what proves us to Vault {error.reason}") from None
-        except (VaultError, OSError) as error:  # What requests raises is one, too.
+        except (VaultError, OSError) as error:  # Errors of requests are OSErrors.
             raise SecretUnavailableError(f"Vault failed ({type(error).__name__})") from None
         except NOT_VAULT:
             raise SecretUnavailableError("what answers for Vault is not Vault") from None
@@ -121,7 +121,7 @@ class VaultSession:
         except Forbidden:
             # The login may have been revoked early: once more with a new one.
             now_s = self._clock.monotonic_s()
-            is_made = self._settings.auth != "token"  # One that is given costs nothing to read.
+            is_made = self._settings.auth != "token"  # A given token costs no login.
             if is_made and now_s < self._refused_until_s.get(path, now_s):
                 raise
             self._log_in()

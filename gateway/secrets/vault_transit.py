@@ -28,7 +28,7 @@ class VaultTransit:
             transit = self._session.signed_in().secrets.transit
             answer = getattr(transit, call)(name=self._key, mount_point=self._mount, **sent)
             return str(answer["data"][field])
-        except (VaultError, OSError) as error:  # What requests raises is one, too.
+        except (VaultError, OSError) as error:  # Errors of requests are OSErrors.
             raise KeyServiceFailed(f"Vault failed ({type(error).__name__})") from None
         except NOT_VAULT:
             raise KeyServiceFailed("what answers for Vault is not Vault") from None

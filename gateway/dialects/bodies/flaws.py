@@ -186,7 +186,7 @@ def _nodes(tree: object, from_depth: int) -> Iterator[tuple[str, object]]:
 
 
 def known_path(told: str) -> str:
-    """A path from somebody else, in the form of our own paths; empty if it is none.
+    """A path from somebody else, in the form of our own paths; empty if it is not a path.
 
     Its first field stays as it is: the sender of the body knows whether it has such a field.
     """

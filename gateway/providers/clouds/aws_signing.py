@@ -92,7 +92,7 @@ class SignedProof:
     def _signed(self, method: str, route: Route, body: bytes) -> Mapping[str, str]:
         held = self._held
         if held is None:
-            return {}  # It is refused, as any call without a proof is.
+            return {}  # The cloud refuses a call without proof.
         request = AWSRequest(method, str(route.url), _sent(route), body)
         SigV4Auth(Credentials(*held[:3]), self._service, self._region).add_auth(request)
         made = ("authorization", "x-amz-date", "x-amz-security-token")

@@ -45,7 +45,7 @@ class CloudProvider(HttpProvider, ABC):
         self._prepared: dict[tuple[str, ...], Route] = {}
 
     def headers(self, credential: str) -> Mapping[str, str]:
-        del credential  # Each call is proved by itself.
+        del credential  # Each call has its own proof.
         return {"anthropic-version": ANTHROPIC_VERSION}
 
     @property

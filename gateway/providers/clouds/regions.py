@@ -170,7 +170,7 @@ def contradiction(where: str, jurisdiction: str) -> str:
     exact = _SPANS.get(where) or _exactly(where)
     if exact is not None:
         return "" if exact <= allowed else _said(where, jurisdiction)
-    if "-" not in where:  # Several regions, and which ones nobody here knows.
+    if "-" not in where:  # Several unknown regions.
         return _said(where, jurisdiction)
     about = _FIRST_WORDS.get(where.partition("-")[0])
     # For an unknown region only its first word can be used.

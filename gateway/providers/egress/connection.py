@@ -52,7 +52,7 @@ class Connection(asyncio.Protocol):
         self._loop = loop
         self._ahead, self._pace, self._on_idle_end = b"", pace, on_idle_end
         self._turn: asyncio.TimerHandle | None = None
-        self._loss: tuple[Exception | None] | None = None  # Until all that came before is told.
+        self._loss: tuple[Exception | None] | None = None  # Until earlier bytes are read.
         self._failure: UpstreamFailed | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -178,7 +178,7 @@ class Connection(asyncio.Protocol):
         self._is_in_use = False
         self.body_bytes_max = sys.maxsize
         if self._pieces or self._is_paused:
-            self.take()  # What nobody read; held back by it, it could answer nobody else.
+            self.take()  # Unread bytes, which would block the next exchange.
         self.expect_until(end_s)
 
     def cut(self) -> None:
@@ -273,7 +273,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
         if self._ahead:
-            self._loss = (exc,)  # Told in its turn, behind all that came before it.
+            self._loss = (exc,)  # Reported after all bytes that came before it.
         else:
             self._lost(exc)
 
@@ -301,7 +301,7 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._is_head_complete:
-            return  # A trailer: what is said behind a body changes nothing of its head.
+            return  # A trailer, which changes nothing in the head.
         kept = KEPT_HEADERS.get(name.lower())
         if kept is not None:
             text = value.decode("latin-1")
@@ -325,7 +325,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         if not self._is_head_complete:
-            self.headers = {}  # Of an interim answer, such as 100 or 103; the real one follows.
+            self.headers = {}  # An interim answer, such as 100 or 103; the real one follows.
             return
         self.is_complete = True
         self.may_be_kept = self._parser.should_keep_alive()
@@ -348,7 +348,7 @@ class Connection(asyncio.Protocol):
     def _hand_over(self, take: Callable[[bytes], bool]) -> None:
         waiter = self._waiter
         if waiter is None or waiter.done():
-            return  # It had enough, and has not been back yet.
+            return  # It has enough, and has not resumed yet.
         self._waits_since_s = self._loop.time()
         try:
             is_enough = self._pieces and take(self.take())

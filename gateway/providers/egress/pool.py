@@ -83,9 +83,9 @@ class Pool:
     """All connections of one egress; belongs to one event loop.
 
     Args:
-        resolver: names to addresses that they may have.
-        tls: verifies; used for https.
-        per_host_max: exchanges at a time with one origin, hence connections; more wait.
+        resolver: resolves names to permitted addresses.
+        tls: a verifying context, used for https.
+        per_host_max: the most exchanges at a time with one origin, hence connections; others wait.
         keep_alive_s: how long an idle connection is kept.
     """
 

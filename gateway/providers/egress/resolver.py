@@ -41,7 +41,7 @@ async def ask_system(host: str, port: int) -> Sequence[str]:
     answer: asyncio.Future[Sequence[str]] = loop.create_future()
 
     def tell(settle: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # The loop has ended: nobody asks any more.
+        with suppress(RuntimeError):  # The loop has ended.
             loop.call_soon_threadsafe(lambda: None if answer.done() else settle())
 
     def ask() -> None:
@@ -139,7 +139,7 @@ class GuardedResolver:
         def end(_: object) -> None:
             asked.remove(question)
             if not answer.cancelled():
-                answer.exception()  # Looked at here: whoever asked may have left.
+                answer.exception()  # Retrieved here: callers may have left.
 
         answer.add_done_callback(end)
         return answer

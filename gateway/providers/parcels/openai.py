@@ -147,7 +147,7 @@ class OpenAIParcels:
     ) -> AsyncGenerator[VendorResult, None]:
         failure: UpstreamFailed | None = None
         loop = asyncio.get_running_loop()
-        due_s = loop.time() + deadline_s  # Of both files together.
+        due_s = loop.time() + deadline_s  # For both files together.
         for file_id in batch.files:
             path = f"/v1/files/{file_id}/content"
             one = self._post.results(path, _result, lines, due_s - loop.time())
