@@ -9,7 +9,7 @@ from gateway.errors import ConfigurationInvalid
 
 
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA")
-"""`none`, and the symmetric ones, whose key would be published, cannot be chosen."""
+"""`none` cannot be chosen, nor the symmetric ones, whose key would be published."""
 LEEWAY_S_MAX: Final = 300.0
 TOKEN_LIFETIME_S_MAX: Final = 7 * 86_400.0
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
@@ -31,7 +31,7 @@ def check_issuers(settings: Settings) -> None:
 
 
 def _fault(name: str, issuer: IssuerSettings) -> tuple[str, str]:
-    """The key that is wrong and why; two empty texts where nothing is."""
+    """The wrong key and the reason; two empty texts if all is well."""
     words = "must be 1 to 512 visible ASCII characters without blanks"
     unknown = [each for each in issuer.algorithms if each not in ALGORITHMS]
     faults = {

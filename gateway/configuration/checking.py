@@ -39,12 +39,12 @@ _MAY_BE_ZERO = frozenset(
 )
 
 _MOST = {"_days": 10**7, "_hours": 10**8, "_s": 10**12}
-"""By the unit that ends a name: each about 30,000 years."""
+"""The largest value by the unit at the end of a name: each about 30,000 years."""
 
 _MOST_WHOLE = 2**63 - 1
 
 CHECKPOINT_PERIOD_MAX_S = 50
-"""With the seconds until it is asked for, and those that signing takes, a minute at most."""
+"""A minute at most, together with the seconds of polling and of signing."""
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -54,7 +54,7 @@ _SECRET_HEADERS = frozenset(
 
 
 def check(settings: Settings) -> None:
-    """What types cannot say."""
+    """Check what types cannot express."""
     source = settings.source
     for name, listener in (("data_plane", settings.data_plane), ("admin", settings.admin)):
         _check_ports(source, name, listener)
@@ -90,13 +90,13 @@ def _check_ports(source: str, name: str, listener: Listener) -> None:
         if not 0 <= getattr(listener, key) <= 65535:  # noqa: PLR2004
             raise ConfigurationInvalid(source, f"{name}.{key}", "must be between 0 and 65535")
     if listener.probe_port and listener.probe_port == listener.port:
-        # Two sockets of one process can be bound to it, and only one of them hears anything.
+        # Two sockets of one process can be bound to it, and only one would receive anything.
         reason = "is the listener's own port: probes need another one"
         raise ConfigurationInvalid(source, f"{name}.probe_port", reason)
 
 
 def _check_tls(source: str, name: str, listener: Listener) -> None:
-    """A certificate and its key are named together, and nothing of TLS without them."""
+    """A certificate needs its key and a key its certificate; other TLS settings need both."""
     pair = {each: getattr(listener, each) for each in ("tls_certificate_file", "tls_key_file")}
     if any(pair.values()) or listener.tls_client_ca_file:
         for missing in (each for each, file in pair.items() if not file):
@@ -121,9 +121,9 @@ def check_database(settings: Settings, environment: Mapping[str, str]) -> None:
 
 
 def _check_retention(settings: Settings) -> None:
-    """Content is never destroyed before its day, and nobody promises what a vendor does not keep.
+    """Content is never destroyed before its day, and no promise is made beyond a vendor's.
 
-    What a vendor batches it keeps for a while; a class that is none would keep for ever.
+    A vendor keeps what it batches for a while; a class that does not exist would keep for ever.
     """
     classes = settings.retention.classes
     for key, name in {
@@ -145,7 +145,7 @@ def _check_retention(settings: Settings) -> None:
 
 
 def _check_targets(settings: Settings) -> None:
-    """Targets are of configured providers, and who is named is there."""
+    """Targets belong to configured providers, and every name refers to something that exists."""
     source = settings.source
     for name, target in settings.targets.items():
         if target.provider not in settings.providers:
@@ -159,7 +159,7 @@ def _check_targets(settings: Settings) -> None:
 
 
 def _check_numbers(settings: Settings) -> None:
-    """TOML knows `nan` and `inf`; a deadline that is one of them would never come."""
+    """TOML knows `nan` and `inf`; a deadline with such a value would never come."""
     sections: dict[str, Struct] = {
         "limits": settings.limits,
         "audit": settings.audit,
@@ -187,7 +187,7 @@ def _check_numbers(settings: Settings) -> None:
 
 
 def _check_most(settings: Settings, key: str, value: float, most: int) -> None:
-    """Beyond it, times in microseconds and numbers of a database overflow while requests run."""
+    """Beyond it, times in microseconds and database numbers would overflow while requests run."""
     if value > most:
         raise ConfigurationInvalid(settings.source, key, f"must be {most} at most")
 
@@ -262,13 +262,13 @@ def _check_references(settings: Settings) -> None:
             reason = "needs exactly one of `env`, `file`, `db`, `vault` and `aws_sm`"
             raise ConfigurationInvalid(settings.source, key, reason)
         if not may_move and (reference.places != 1 or not reference.is_local):
-            # What opens the other places cannot itself be kept in them.
+            # A secret that opens the other stores cannot be kept in them.
             reason = "needs exactly one of `env` and `file`"
             raise ConfigurationInvalid(settings.source, key, reason)
 
 
 def _other_keys(settings: Settings) -> dict[str, SecretReference]:
-    """Keys beside those in use, by the setting that names each."""
+    """Keys besides those in use, by the setting that names each."""
     others = settings.secrets.other_master_keys
     found = {f"secrets.other_master_keys[{at}]": each for at, each in enumerate(others)}
     for version, other in settings.secrets.other_peppers.items():
@@ -302,7 +302,7 @@ def _check_server(settings: Settings, section: str, url: str) -> None:
 
 
 def _check_stores(settings: Settings) -> None:
-    """What opens a store of secrets goes there, and the secrets of others come from there."""
+    """The credential of a secret store is sent there, and other secrets are read from there."""
     stores = {"vault.url": settings.vault.url, "aws.endpoint_url": settings.aws.endpoint_url}
     for key, url in stores.items():
         reason = _wrong_with(url) if url else ""
@@ -311,7 +311,7 @@ def _check_stores(settings: Settings) -> None:
 
 
 def _wrong_with(url: str) -> str:
-    """Why nobody should be told secrets at this address; empty where that is well."""
+    """Why no secret should be sent to this address; empty if it is safe."""
     try:
         parts = urlsplit(url)
         if not is_guarded(parts):
@@ -323,7 +323,7 @@ def _wrong_with(url: str) -> str:
 
 
 def is_guarded(parts: SplitResult) -> bool:
-    """Whether nobody between us can read along: https, or this machine itself."""
+    """Whether nobody in between can read along: https, or this machine itself."""
     if parts.scheme == "http":
         return parts.hostname in LOOPBACK
     return parts.scheme == "https" and bool(parts.hostname)

@@ -12,17 +12,17 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 SHORTEST: Final = 8
 LETTERS_MIN: Final = 4
-"""So many different characters: `aaaaaaaa` and `abababab` are none."""
+"""So many different characters: `aaaaaaaa` and `abababab` are no passwords."""
 _EXAMPLES: Final = ("changeme", "change-me", "change_me", "secret", "password", "passw0rd")
 _WORDS: Final = ("gatewright", "postgres", "example", "default", "admin", "root", "letmein")
 _ROWS: Final = ("01234567890123456789", "qwertyuiop", "abcdefghijklmnopqrstuvwxyz")
 _FROM_ENVIRONMENT: Final = "PGPASSWORD"
-"""Where the driver looks when the address has none."""
+"""Where the driver looks if the address has no password."""
 _SHOWN: Final = "is an example or a default, or short enough to be guessed: choose another"
 
 
 def refused_password(url: str, environment: Mapping[str, str]) -> str:
-    """Why the password of a database's address is none; empty where there is nothing to say."""
+    """Why the password in a database's address is refused; empty if there is no objection."""
     parts = urlsplit(url)
     query = parse_qs(parts.query, keep_blank_values=True)
     written = [unquote(parts.password)] if parts.password is not None else []
@@ -51,5 +51,5 @@ def _is_default(password: str, known: set[str]) -> bool:
 
 
 def _is_here(host: str) -> bool:
-    """This machine: by its own name, or by a socket in a folder."""
+    """Whether it is this machine: by its own name, or by a socket in a folder."""
     return host in ("", "127.0.0.1", "::1", "localhost") or host.startswith("/")

@@ -17,18 +17,18 @@ from gateway.configuration.settings import Settings
 
 HIDDEN: Final = "…"
 _HOST_ONLY: Final = frozenset({"alerts.url", "metrics.url", "sinks.*.url", "oidc.issuer"})
-"""Addresses whose path is often a secret, or nobody's business."""
+"""Addresses whose path is often secret or private."""
 OWN_OF_A_WORKER: Final = frozenset(
     {
         *("source", "folder", "data_plane", "admin", "audit.worker", "audit.directory"),
         *("audit.checkpoint_directory", "audit.pack_directory", "log_level"),
     }
 )
-"""What workers of one installation may have each for themselves."""
+"""Settings that workers of one installation may each have for themselves."""
 
 
 def disclosed(settings: Settings) -> dict[str, Any]:
-    """All settings as plain tables: secrets as the places they are kept in, addresses cut."""
+    """All settings as plain tables: for secrets the places where they are kept; addresses cut."""
     tree: dict[str, Any] = msgspec.to_builtins(settings)
     return {name: _cut(name, value) for name, value in tree.items()}
 
@@ -36,7 +36,7 @@ def disclosed(settings: Settings) -> dict[str, Any]:
 def settings_digest(settings: Settings) -> str:
     """Equal on all workers that were given the same settings.
 
-    No password goes into it. The path of a web hook does: nobody guesses one from a hash.
+    It covers no password. It covers the path of a web hook, which nobody can guess from a hash.
     """
     lines: dict[str, Any] = {}
     tree: dict[str, Any] = msgspec.to_builtins(settings)
@@ -63,7 +63,7 @@ def safe_url(text: str, *, host_only: bool = False) -> str:
     except ValueError:
         return HIDDEN
     if "@" in f"{parts.path}{parts.query}{parts.fragment}":
-        # A password may hold what ends a host: its beginning would be shown as one.
+        # A password may contain what ends a host: its beginning would then be shown as one.
         return HIDDEN
     user = f"{HIDDEN}@" if "@" in parts.netloc else ""
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""

@@ -18,14 +18,14 @@ OnHarm = Literal["withdraw", "halt"]
 
 
 class GuardRules(Struct, frozen=True, forbid_unknown_fields=True):
-    """How much worse than the live version a canary may be, and how bad at all.
+    """How much worse than the live version a canary may be, and how bad in absolute terms.
 
-    Shares are of 1; an `excess` is added to the live version's own share, a `ratio` is times its
-    mean. What is None has no limit of its own.
+    Shares are of 1; an `excess` is added to the live version's own share, a `ratio` multiplies its
+    mean. None means no limit.
     """
 
     requests_min: int = 20
-    """Fewer say nothing yet."""
+    """With fewer requests nothing is judged."""
     failures_excess: float = 0.05
     checks_excess: float = 0.05
     refusals_excess: float = 0.05
@@ -33,14 +33,14 @@ class GuardRules(Struct, frozen=True, forbid_unknown_fields=True):
     cost_ratio: float = 2.0
     failures_max: float | None = None
     p95_ms_max: int | None = None
-    """Of nineteen answers in twenty."""
+    """The limit for nineteen answers in twenty."""
     cost_microusd_max: int | None = None
-    """Of the mean answer."""
+    """The limit for the mean answer."""
     on_harm: OnHarm = "withdraw"
     """`halt` ends the canary and leaves the version approved, so that it can be tried again."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError when a limit is out of its bounds, also where it is decoded."""
+        """Raises ValueError if a limit is out of its bounds, also when decoding."""
         for limit in FIELDS:
             value = getattr(self, limit.name)
             if value is not None and not limit.least <= value <= limit.most:
@@ -69,7 +69,7 @@ FIELDS: Final = (
     Field("cost_ratio", "mean cost, against that beside it", "times", 1.0, 100.0),
     Field("cost_microusd_max", "mean cost of an answer", "microusd", 1, 1_000_000_000),
 )
-"""For each a larger number is the wider limit, and none the widest."""
+"""For each, a larger number is a wider limit, and none is the widest."""
 DEEDS: Final[Mapping[OnHarm, str]] = {
     "withdraw": "taken back for good",
     "halt": "halted and stays approved",
@@ -77,9 +77,9 @@ DEEDS: Final[Mapping[OnHarm, str]] = {
 
 
 def guard_from(said: Mapping[str, str], usual: GuardRules) -> GuardRules | None:
-    """Rules by the names of their fields, in their units; `none` takes a limit away.
+    """Rules by the names of their fields, in their units; `none` removes a limit.
 
-    None where nothing differs from `usual`: then the version has no rules of its own.
+    None if nothing differs from `usual`: then the version has no rules of its own.
 
     Raises:
         RequestInvalid: there is no such limit, or no such value.
@@ -102,7 +102,7 @@ def guard_from(said: Mapping[str, str], usual: GuardRules) -> GuardRules | None:
 
 
 def amount(field: Field, value: float | None) -> str:
-    """A limit in plain words; people's own numbers and money are the pages' business."""
+    """A limit in plain words; pages format numbers and money for people."""
     if value is None:
         return "no limit"
     match field.unit:
@@ -123,7 +123,7 @@ def guard_difference(before: GuardRules, after: GuardRules) -> tuple[str, ...]:
 
 
 def guard_changes(before: GuardRules, after: GuardRules) -> Iterator[tuple[str, bool]]:
-    """The sentences, and whether the limit is wider than before."""
+    """The sentences, and whether a limit is now wider."""
     for field in FIELDS:
         old, new = getattr(before, field.name), getattr(after, field.name)
         if old != new:
@@ -135,16 +135,16 @@ def guard_changes(before: GuardRules, after: GuardRules) -> Iterator[tuple[str, 
 
 
 def wider(rules: GuardRules | None, installation: GuardRules) -> tuple[str, ...]:
-    """What a version's own limits allow beyond the installation's; empty where nothing."""
+    """What a version's own limits allow beyond the installation's; empty for nothing."""
     changes = guard_changes(installation, rules or installation)
     return tuple(sentence for sentence, is_wider in changes if is_wider)
 
 
 def require_seen(rules: GuardRules | None, installation: GuardRules, *, seen: bool) -> None:
-    """Nobody approves wider limits by oversight.
+    """Refuse an approval of wider limits by oversight.
 
     Raises:
-        RequestInvalid: they are wider, and whoever approves did not say that they saw it.
+        RequestInvalid: they are wider, and the approver did not confirm having seen it.
     """
     found = wider(rules, installation)
     if found and not seen:

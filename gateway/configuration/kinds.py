@@ -10,22 +10,22 @@ from msgspec import Struct
 
 
 OF_WAYS_OUT: Final = ("ca_file", "client_certificate", "client_key", "proxy", "proxy_credential")
-"""Fields of `ProviderSettings` that are about how its connections leave."""
+"""Fields of `ProviderSettings` about how its connections leave."""
 _OF_ENGINES = ("engine", "priorities", "events", "events_replay")
 _OF_POOLS = ("members",)
 _OF_CLOUDS = ("region", "project", "identity", "service", "cross_region", "token_url")
 
 
 class ProviderKind(Struct, frozen=True):
-    """What is known of a kind without its adapter; what is left out is true of a managed API."""
+    """Facts about a kind without its adapter; the defaults are those of a managed API."""
 
     is_in_house: bool = False
     needs_credential: bool = False
-    """Nothing is sent to it without one, as its adapter holds it."""
+    """Nothing is sent to it without a credential, which its adapter requires too."""
     unfit: tuple[str, ...] = (*_OF_ENGINES, *_OF_POOLS, *_OF_CLOUDS)
-    """Fields of `ProviderSettings` that say nothing of it: one that is set is a mistake."""
+    """Fields of `ProviderSettings` without meaning for it: setting one is a mistake."""
     convention: str = ""
-    """What OpenTelemetry's conventions call it; whoever has no name there goes by its own."""
+    """Its name in OpenTelemetry's conventions; without one there, its own name is used."""
 
 
 _SCRIPTED = ProviderKind(unfit=(*_OF_ENGINES, *_OF_POOLS, *OF_WAYS_OUT, *_OF_CLOUDS))
@@ -58,5 +58,5 @@ _UNKNOWN = ProviderKind()
 
 
 def kind_of(name: str) -> ProviderKind:
-    """The kind by its name in the settings; of an unknown one nothing but the usual is known."""
+    """The kind by its name in the settings; an unknown name gets the defaults."""
     return PROVIDER_KINDS.get(name, _UNKNOWN)

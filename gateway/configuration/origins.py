@@ -12,10 +12,10 @@ _LENGTH = 32
 
 
 def origin_of(name: str, providers: Mapping[str, ProviderSettings]) -> str:
-    """A digest of which server a provider asks, and as what; of a pool of all its members.
+    """A digest of the server that a provider asks, and as what; for a pool, of all members.
 
-    An answer that was kept is no answer of another server's, whatever its target is called. How a
-    server is reached (credential, proxy, certificates, patience) says nothing of its answers.
+    A kept answer is not used for another server, whatever its target is called. How a server is
+    reached (credential, proxy, certificates, timeouts) does not affect its answers.
     """
     members = [each for each in providers[name].members if each in providers]
     told = [_told(each, providers[each]) for each in (name, *members)]

@@ -22,17 +22,17 @@ _MEANINGLESS = {
     ),
     "syslog": ("headers", "proxy"),
 }
-"""By kinds of sinks: what none of them does anything with."""
+"""By kind of sink, the settings that have no effect there."""
 
 
 def outlets_of(settings: Settings) -> dict[str, OutletSettings]:
-    """All of them, by their sections."""
+    """All outlets, by their sections."""
     sinks = {f"sinks.{name}": sink for name, sink in settings.sinks.items()}
     return {"alerts": settings.alerts, "metrics": settings.metrics, **sinks}
 
 
 def outlet_references(settings: Settings) -> dict[str, SecretReference]:
-    """The secrets that they name, by the setting that does."""
+    """The secrets that they name, by setting."""
     found: dict[str, SecretReference | None] = {"alerts.signing_key": settings.alerts.signing_key}
     for name, sink in settings.sinks.items():
         found[f"sinks.{name}.signing_key"] = sink.signing_key
@@ -45,7 +45,7 @@ def outlet_references(settings: Settings) -> dict[str, SecretReference]:
 
 
 def check_outlets(settings: Settings) -> None:
-    """Raises ConfigurationInvalid where a header cannot be theirs, or a setting means nothing."""
+    """Raises ConfigurationInvalid if a header is not allowed, or a setting has no effect."""
     for section, outlet in outlets_of(settings).items():
         for header in outlet.headers:
             reason = _wrong_with(header, outlet)

@@ -26,7 +26,7 @@ ENVIRONMENT_PREFIX = "GATEWRIGHT_"
 _OF_KUBERNETES = re.compile(r"(tcp|udp|sctp)://")
 _ALONE = ("log_level", "admin_url", "data_plane_url")
 _READ_ALONE = (*_ALONE, "config")
-"""With the name of the file, which the command line reads."""
+"""With the file's name, which the command line reads."""
 
 
 def load_settings(file: Path, environment: Mapping[str, str] | None = None) -> Settings:
@@ -63,7 +63,7 @@ def parse_settings(
         variable = ENVIRONMENT_PREFIX + error.key.upper().replace(".", "__")
         if not environment.get(variable):
             raise
-        # Who looks into the file finds another value there, which is right.
+        # The file itself has another value there, rightly so.
         raise ConfigurationInvalid(variable, error.key, error.reason) from error
     return settings
 
@@ -102,7 +102,7 @@ def read_environment(name: str) -> str | None:
 
 
 def _with_nul(value: object) -> str:
-    """The key of the first text with a NUL; empty where there is none."""
+    """The key of the first text with a NUL; empty if there is none."""
     items: Iterable[tuple[str, object]] = ()
     if isinstance(value, dict):
         items = value.items()
@@ -117,7 +117,7 @@ def _with_nul(value: object) -> str:
 
 
 def _key_of(tree: Mapping[str, Any], where: str, reason: str) -> str:
-    """The key that is wrong; msgspec writes `providers[...]` for whichever provider it was."""
+    """The key that is wrong; msgspec writes `providers[...]` for any provider."""
     section, is_table, rest = where.partition("[...]")
     if is_table:
         table: Mapping[str, Any] = tree
@@ -167,7 +167,7 @@ def _apply_environment(tree: dict[str, Any], environment: Mapping[str, str], sou
 
 
 def _named_in(value: object) -> Iterator[str]:
-    """The variables that a file says hold something, such as a credential."""
+    """The variables that a file refers to, for a credential, say."""
     inner: Iterable[object] = value if isinstance(value, list) else ()
     if isinstance(value, dict):
         inner = value.values()
@@ -178,7 +178,10 @@ def _named_in(value: object) -> Iterator[str]:
 
 
 def _refuse_mistyped(variable: str, value: str) -> None:
-    """Whoever sets it believes that it counts; Kubernetes sets such names to addresses only."""
+    """Refuse a misspelled variable: whoever set it believes that it counts.
+
+    Kubernetes sets such names only to addresses.
+    """
     if not value or _OF_KUBERNETES.match(value):
         return
     name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()

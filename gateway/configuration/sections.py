@@ -12,9 +12,9 @@ from gateway.roles import Role
 
 EXPLORATION_MAX = 0.05
 OPAQUE_KINDS = ("image", "document", "audio", "video", "binary", "unknown")
-"""Of content that no classifier can read."""
+"""Kinds of content that no classifier can read."""
 WINDOW_LEAST = 50
-"""A day, or an hour, with fewer requests is no part of a reference."""
+"""A day, or an hour, with fewer requests is left out of a reference."""
 
 
 class InspectionSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,19 +28,19 @@ class InspectionSettings(Struct, frozen=True, forbid_unknown_fields=True):
     deadline_s_per_mib: float = 8.0
     """Added to the deadline for every MiB of the request: a long one may take longer."""
     queue_s: float = 5.0
-    """A request in a worker thread waits so long for those before it; then it counts as late."""
+    """How long a request waits for earlier ones in a worker thread; then it counts as late."""
     inline_bytes_max: int = 8 * 1024
     """Longer requests are inspected in a worker thread, off the event loop."""
     ability_file: str = ""
-    """The cheap model's abilities: what `weak_suffices` is of, instead of the trained pairs'."""
+    """The cheap model's abilities, which `weak_suffices` uses instead of the trained pairs'."""
     calibration_file: str = ""
     """A calibration table: which organisations and routes have a guarantee for the cheap tier."""
     cascade_exploration: float = 0.0
-    """Share, up to 0.05, of good cheap answers in cascades that a dearer tier gives as well."""
+    """Share, up to 0.05, of good cheap answers in cascades that a dearer tier is asked for too."""
     injection: bool = False
     """Score untrusted text of every request, also where no policy asks."""
     output_masked_from: Literal["S1", "S2", "S3", "S4"] = "S3"
-    """Where policy says to mask answers: from which class of findings on."""
+    """If policy says to mask answers: the class of findings from which on to mask."""
     verdicts_kept: int = 10_000
     """Verdicts on messages, kept by digest: a conversation's history is read once. 0: none."""
 
@@ -51,21 +51,21 @@ class ResponsesSettings(Struct, frozen=True, forbid_unknown_fields=True):
     keep_days: int = 30
     """0 keeps none; requests that want to continue one are then refused."""
     project_bytes_max: int = 1024 * 1024 * 1024
-    """What those of one project may take, with its conversations; beyond that the oldest go."""
+    """How much space one project's may take, with its conversations; beyond it the oldest go."""
     conversation_keep_days: int = 30
-    """Since a conversation was changed lastly; 0 keeps none."""
+    """Days since a conversation last changed; 0 keeps none."""
     conversations_max: int = 10_000
-    """So many of one project; more are refused."""
+    """The most conversations of one project; more are refused."""
     background_running_max: int = 32
     """Answers that a worker makes at once while their callers are away; 0 makes none."""
     background_waiting_max: int = 128
-    """How many more wait there for their turn; beyond that they are refused."""
+    """How many more may wait on a worker for their turn; beyond that they are refused."""
     background_bytes_max: int = 256 * 1024 * 1024
-    """What a worker holds of the requests of both."""
+    """How much memory a worker uses for the requests of both."""
     background_project_max: int = 64
-    """So many under way of one project, on all workers together."""
+    """How many may be under way for one project, on all workers together."""
     background_deadline_s: float = 3600.0
-    """How long one may take, with the time that it waits."""
+    """How long one may take, including its wait."""
 
 
 class SecretReference(Struct, frozen=True, forbid_unknown_fields=True):
@@ -95,16 +95,17 @@ class SecretsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     pepper: SecretReference = SecretReference(file="var/pepper.key")
     pepper_version: int = 1
     other_peppers: Mapping[str, SecretReference] = {}
-    """By version: those before, for keys that were issued under them, and the next one."""
+    """By version: former ones, for keys that were issued under them, and the next one."""
     master_key: SecretReference = SecretReference(file="var/master.key")
     other_master_keys: tuple[SecretReference, ...] = ()
-    """They open what they sealed and seal nothing: former ones, and the next one before its day."""
+    """They decrypt what they encrypted, and encrypt nothing: former ones, and the next one early.
+    """
     key_service: str = ""
-    """What unwraps the master keys: `vault:NAME` of a transit key, or `aws-kms:KEY`."""
+    """The service that unwraps the master keys: `vault:NAME` of a transit key, or `aws-kms:KEY`."""
     admin_token: SecretReference = SecretReference(file="var/admin.token")
     refresh_s: float = 5.0
     outage_tolerance_s: float = 3600.0
-    """How long a credential stays good that its place cannot confirm."""
+    """How long a credential stays valid while its store cannot confirm it."""
     former_kept_s: float = 86_400.0
     """How long a credential of the database can be put back after a switch to its next version."""
 
@@ -131,7 +132,7 @@ class GroupRole(Struct, frozen=True, forbid_unknown_fields=True):
     """Exactly as the provider writes it."""
     role: Role
     organisation: str
-    """Where it holds; `*` is everywhere, and has to be said."""
+    """The organisation in which it holds; `*` means all of them, and has to be written."""
 
 
 class OidcSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -142,51 +143,51 @@ class OidcSettings(Struct, frozen=True, forbid_unknown_fields=True):
     client_secret: SecretReference | None = None
     scope: str = "openid profile email"
     hosts: tuple[str, ...] = ()
-    """At which else the provider may say that its addresses are; its issuer's own needs no word."""
+    """Other hosts that the provider's addresses may have; its issuer's own is always allowed."""
     groups_claim: Annotated[tuple[str, ...], Meta(min_length=1)] = ("groups",)
     """Where an identity token names groups: a claim, or names of claims within claims."""
     group_roles: tuple[GroupRole, ...] = ()
 
 
 class IssuerSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Somebody whose tokens (JWT) prove callers; whom they may be is bound to keys."""
+    """An issuer of tokens (JWT) that prove callers; bindings to keys say who they may be."""
 
     issuer: str
     """The `iss` of its tokens, letter by letter."""
     audience: str
-    """How this gateway is called in their `aud`."""
+    """The name of this gateway in their `aud`."""
     jwks_url: str = ""
-    """Where it publishes its keys; asked for through the egress."""
+    """Where it publishes its keys; read through the egress."""
     jwks_file: str = ""
-    """Or a file with them, where nothing outside is asked."""
+    """Or a file with them, if nothing outside is to be asked."""
     ca_file: str = ""
     """PEM file of the authorities to trust for `jwks_url`, instead of the system's."""
     algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
     other_audiences: tuple[str, ...] = ()
-    """Whom a token may name beside this gateway; one for anybody else is not taken."""
+    """Audiences that a token may name besides this gateway; any other is refused."""
     organisations: tuple[str, ...] = ()
-    """In whose projects its subjects may be bound; none named for all."""
+    """Organisations in whose projects its subjects may be bound; none means all."""
     leeway_s: float = 30.0
     token_lifetime_s: float = 86_400.0
     """The longest from a token's `iat` to its `exp`."""
     outage_s: float = 3600.0
-    """So long its keys are believed while it does not say them again."""
+    """How long its keys are trusted while it cannot be reached."""
 
 
 class CallerSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Who is believed about callers, besides the keys that are issued here."""
+    """Who is trusted to prove callers, besides the keys that are issued here."""
 
     issuers: Mapping[str, IssuerSettings] = {}
 
 
 class OutletSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A place outside that is told something, and the way there."""
+    """A place outside that is sent something, and the way there."""
 
     url: str = ""
     credential: SecretReference | None = None
     """Sent as a bearer token."""
     headers: Mapping[str, SecretReference] = {}
-    """Whole values of headers by their names, such as `api-key`; kept like any secret."""
+    """Complete values of headers by name, such as `api-key`; kept like any secret."""
     allow_plain_http: bool = False
     ca_file: str = ""
     """PEM file of the authorities to trust for it, instead of the system's."""
@@ -201,26 +202,26 @@ class OutletSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class AlertSettings(OutletSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A web hook that is told when so much of a budget is used up."""
+    """A web hook that is called when a given share of a budget is used up."""
 
     signing_key: SecretReference | None = None
-    """What is sent is signed with it, by the Standard Webhooks specification."""
+    """Signs the messages, by the Standard Webhooks specification."""
     percents: tuple[int, ...] = (50, 80, 100)
     dear_hour_microusd: int = 5_000_000
-    """So far beyond the usual an hour of a team or a key has to cost; 0 watches no hours."""
+    """How far an hour of a team or a key must exceed the usual cost; 0 watches no hours."""
 
 
 class MetricsSettings(OutletSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A collector of OpenTelemetry that metrics are pushed to; `/metrics` is there without it.
+    """An OpenTelemetry collector that metrics are pushed to; `/metrics` works without it.
 
-    Its `url` is `https://…/v1/metrics`. Who the points are of is told of spans in the same words.
+    Its `url` is `https://…/v1/metrics`. The resource attributes are the same as those of spans.
     """
 
     period_s: float = 60.0
     installation: str = ""
-    """Told as `service.namespace`: two installations may each have a worker `w0`."""
+    """Sent as `service.namespace`: two installations may each have a worker `w0`."""
     environment: str = ""
-    """Told as `deployment.environment.name`, such as `production`."""
+    """Sent as `deployment.environment.name`, such as `production`."""
 
 
 class DriftSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -230,7 +231,7 @@ class DriftSettings(Struct, frozen=True, forbid_unknown_fields=True):
     index_least: float = 0.1
     """Population stability index from which a difference beyond chance is a drift."""
     requests_least: int = 200
-    """In a window of an hour, six or twenty-four; fewer are not judged."""
+    """In a window of one, six or twenty-four hours; fewer are not judged."""
     withdraws_guarantee: bool = True
     """While a route's prompts drift, its calibration promises nothing: no request is `cheap`."""
 
@@ -252,27 +253,27 @@ class SinkSettings(OutletSettings, frozen=True, forbid_unknown_fields=True, kw_o
     file: str = ""
     """Of `jsonl`."""
     signing_key: SecretReference | None = None
-    """What is sent is signed with it (http, otlp), by the Standard Webhooks specification."""
+    """Signs what is sent (http, otlp), by the Standard Webhooks specification."""
 
 
 class RetentionSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How long content can be read; records and proofs stay."""
 
     run: Literal["typed", "daily"] = "typed"
-    """Who destroys what is past its time: whoever types it, or each process once a day."""
+    """Who destroys expired content: a person by a command, or each process once a day."""
     classes: Mapping[str, int] = {}
-    """Days per class; 0, or no entry, keeps for ever."""
+    """Days per class; with 0, or without an entry, content is kept for ever."""
     default: str = ""
-    """The class of organisations that have none of their own."""
+    """The class of organisations without one of their own."""
     organisations: Mapping[str, str] = {}
     """Classes by organisation."""
 
 
 class ObligationSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """By which rules organisations say they are bound: clocks and the checklist follow from it."""
+    """The rules that organisations say bind them; clocks and the checklist follow from these."""
 
     default: tuple[Regime, ...] = ()
-    """Of organisations that are not named."""
+    """For organisations that are not named."""
     organisations: Mapping[str, tuple[Regime, ...]] = {}
 
     def of(self, organisation: str) -> tuple[Regime, ...]:
@@ -288,40 +289,41 @@ class CurrencySettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AwsSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """AWS, for references with `aws_sm`; empty values are those of boto3."""
+    """AWS, for references with `aws_sm`; empty values mean boto3's defaults."""
 
     region: str = ""
     endpoint_url: str = ""
 
 
 class BatchSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Files and batches of projects; encrypted, worked off line by line beside other requests."""
+    """Files and batches of projects; encrypted, processed line by line beside other requests."""
 
     enabled: bool = True
-    """Without it there are no such addresses, and batches that exist stand still."""
+    """Without it these addresses do not exist, and existing batches stand still."""
     open_max: int = 100
-    """Batches of one project that are not over at once; more are refused with 429."""
+    """Unfinished batches of one project; more are refused with 429."""
     concurrent_lines: int = 8
-    """Lines that a worker has under way at once."""
+    """Lines that a worker processes at once."""
     window_hours: float = 24.0
     """How long a batch may take; lines that were not sent by then expire."""
     native_lines_max: int = 10_000
     """Lines that are handed to a vendor's own batch API together."""
     native_poll_s: float = 15.0
-    """How soon a vendor is asked how its batch stands; later up to twenty times as rarely."""
+    """How soon a vendor is first asked for a batch's state; later, up to twenty times as rarely."""
     erasure_cancels: bool = True
-    """Whether an erasure ends a vendor's batch that holds lines of others too; they go alone."""
+    """Whether an erasure ends a vendor's batch that also holds others' lines; they go alone then.
+    """
     keep_days: float = 30.0
     """How long files, and batches with their results, can be read."""
 
 
 class ResponseCacheSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Answers that policy lets be given again: in memory, and where workers share them."""
+    """Answers that policy allows to be repeated: in memory, and where workers share them."""
 
     memory_bytes_max: int = 64 * 1024 * 1024
     """0 keeps none, whatever policies say."""
     organisation_bytes_max: int = 16 * 1024 * 1024
-    """What one organisation's answers may take of it."""
+    """How much of it one organisation's answers may take."""
     reply_bytes_max: int = 512 * 1024
     """A longer answer is not kept."""
     wait_s: float = 30.0
@@ -331,14 +333,14 @@ class ResponseCacheSettings(Struct, frozen=True, forbid_unknown_fields=True):
     vectors_max: int = 4096
     """Questions that can be compared; each takes four bytes a dimension and eight a word."""
     url: str = ""
-    """`redis://host:port/number` of a place that workers share; `rediss://` with TLS."""
+    """`redis://host:port/number` of a store that workers share; `rediss://` with TLS."""
     password: SecretReference | None = None
     deadline_s: float = 0.005
-    """A shared place that has not answered by then has nothing."""
+    """After this time without an answer, the shared store counts as empty."""
 
 
 class RatesSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where workers share rate limits; without a URL each worker limits by itself."""
+    """Where workers share rate limits; without a URL each worker has its own."""
 
     url: str = ""
     """`redis://host:port/number`, also for Valkey; `rediss://` with TLS."""
@@ -352,4 +354,4 @@ class PolicySettings(Struct, frozen=True, forbid_unknown_fields=True):
     headers: tuple[str, ...] = ()
     """Request headers that policies may look at; they are also recorded."""
     guard: GuardRules = GuardRules()
-    """What a canary must keep whose version has no rules of its own."""
+    """Limits for a canary whose version has no rules of its own."""

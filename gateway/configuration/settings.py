@@ -48,9 +48,9 @@ class Listener(Struct, frozen=True, forbid_unknown_fields=True):
     tls_client_ca_file: str = ""
     """Authorities in PEM: callers need a certificate of one of them, besides their keys."""
     tls_client_crl_file: str = ""
-    """Lists of revoked certificates in PEM, one of each of those authorities."""
+    """Revocation lists in PEM, one from each of those authorities."""
     probe_port: int = 0
-    """Where `/health` and `/metrics`, and nothing else, are served in clear; 0 for nowhere."""
+    """Where only `/health` and `/metrics` are served, without TLS; 0 for nowhere."""
     probe_host: str = "127.0.0.1"
 
     @property
@@ -59,7 +59,7 @@ class Listener(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def url(self) -> str:
-        """Where it is reached from this machine, without a slash at its end."""
+        """Its address on this machine, without a slash at the end."""
         host = _ANYWHERE.get(self.host, self.host)
         scheme = "https" if self.is_encrypted else "http"
         return (
@@ -68,7 +68,7 @@ class Listener(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AdminListener(Listener, frozen=True, forbid_unknown_fields=True):
-    """Beside a data plane on the same machine, also where its table names no port."""
+    """On the same machine as a data plane, so it has a port of its own by default."""
 
     port: int = 8081
 
@@ -95,9 +95,9 @@ class AuditSettings(Struct, frozen=True, forbid_unknown_fields=True):
     pack_directory: str = "var/packs"
     """Where evidence packs wait to be fetched."""
     clock_source: str = ""
-    """What the machines' clocks follow; named, every worker states it and its offset each hour."""
+    """What the machines' clocks follow; if named, every worker records it and its offset hourly."""
     second_device: Literal["auto", "database", "none"] = "auto"
-    """Whether the database takes records while the disk cannot: `auto` where it is PostgreSQL."""
+    """Whether the database takes records while the disk cannot: `auto` if it is PostgreSQL."""
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
@@ -165,32 +165,32 @@ class ProviderSettings(Struct, frozen=True, forbid_unknown_fields=True):
     native_batches: bool = False
     """Whether lines of batches are handed to its vendor's own batch API, at the batch price."""
     members: tuple[str, ...] = ()
-    """Of a pool: names of providers of kind `engine`, all in the pool's jurisdiction."""
+    """For a pool: names of providers of kind `engine`, all in the pool's jurisdiction."""
     engine: str = "gatewright"
     """What kind of engine it is, for its paths and abilities."""
     priorities: bool = False
-    """Of an engine that was started to schedule by priority: calls carry their tier's number."""
+    """For an engine that schedules by priority: calls carry their tier's number."""
     events: str = ""
-    """Of a pool's member: where it publishes its KV events; on this machine only."""
+    """For a pool's member: where it publishes its KV events; on this machine only."""
     events_replay: str = ""
     credential_header: str = "authorization"
-    """In which header it is sent: `authorization`, or `api-key`, `x-api-key` at Microsoft."""
+    """The header that carries it: `authorization`, or Microsoft's `api-key`, `x-api-key`."""
     region: str = ""
-    """Of `bedrock` and `vertex`: the cloud's region that is asked."""
+    """For `bedrock` and `vertex`: the cloud region that is asked."""
     project: str = ""
-    """Of `vertex`: the id of the project that pays."""
+    """For `vertex`: the id of the project that pays."""
     identity: str = "credential"
     """What proves us to a cloud: `credential`, `access_key` (ID:SECRET), or `ambient`."""
     service: str = ""
-    """Of `bedrock`: `bedrock-mantle`, or `bedrock-runtime`."""
+    """For `bedrock`: `bedrock-mantle`, or `bedrock-runtime`."""
     cross_region: bool = False
     """Whether the cloud may choose among several regions: profiles, and `global`."""
     token_url: str = ""
-    """Of `vertex`: where tokens for a service account's key are asked for, instead of Google."""
+    """For `vertex`: where a service account's key is exchanged for tokens, instead of at Google."""
 
     @property
     def is_in_house(self) -> bool:
-        """By its kind; its label is what an administrator wrote."""
+        """Judged by its kind; its label is only what an administrator wrote."""
         return kind_of(self.kind).is_in_house
 
 
@@ -203,7 +203,7 @@ class TargetSettings(Struct, frozen=True, forbid_unknown_fields=True):
     catalogue: str = ""
     """The catalogue entry whose prices and limits apply; default: `model`."""
     vendor_tools: Literal["refuse", "leave_out"] = "refuse"
-    """What becomes of a request with tools that only another vendor runs, such as its search."""
+    """What to do with requests for tools that only another vendor runs, such as its search."""
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -239,7 +239,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     admin_url: str = ""
     """Where browsers reach the admin listener, e.g. behind a proxy."""
     data_plane_url: str = ""
-    """Where application teams reach the data plane; its own listener where this is empty."""
+    """Where application teams reach the data plane; its own listener if this is empty."""
     providers: Mapping[str, ProviderSettings] = {}
     targets: Mapping[str, TargetSettings] = {}
     log_level: Literal["debug", "info", "warning", "error"] = "info"

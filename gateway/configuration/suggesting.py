@@ -15,12 +15,12 @@ from gateway.configuration.settings import Settings
 _UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
 _NO_MEMBER = "Invalid enum value"
 _ALIKE = 0.88
-"""A letter in eight; what Kubernetes sets for a Service (`…_SERVICE_PORT`) is less alike."""
+"""One letter in eight; what Kubernetes sets for a Service (`…_SERVICE_PORT`) is less alike."""
 _INDEX = re.compile(r"\[\d+\]$")
 
 
 def said_of(key: str, reason: str) -> str:
-    """What is wrong in words for who wrote it, never with the value: it may be a secret."""
+    """What is wrong, in words for its author, but never the value: it may be a secret."""
     if not reason.startswith(_NO_MEMBER):
         return f"{reason}{suggestion(key, reason)}"
     *above, last = key.split(".")
@@ -30,7 +30,7 @@ def said_of(key: str, reason: str) -> str:
 
 
 def suggestion(key: str, reason: str) -> str:
-    """What to write instead, to be said after the reason; empty where nobody can tell."""
+    """What to write instead, to follow the reason; empty if nothing can be suggested."""
     *above, last = key.split(".")
     if _UNKNOWN.match(reason):
         kind = _kind_at(above)
@@ -42,10 +42,10 @@ def suggestion(key: str, reason: str) -> str:
 
 
 def variable_meant(name: str, alone: Iterable[str]) -> str:
-    """Which variable somebody meant who wrote one without a section, both as in `log_level`.
+    """The variable that was probably meant by one without a section, both as in `log_level`.
 
-    That is one of `alone`, or one of a section's (`data_plane__port`) that differs by an underscore
-    or a slip of the hand; empty where it is like none.
+    It is one of `alone`, or one of a section's (`data_plane__port`) that differs by an underscore
+    or a typing error; empty if none is similar.
     """
     known = {each: each for each in alone}
     for section in msgspec.structs.fields(Settings):
@@ -57,13 +57,13 @@ def variable_meant(name: str, alone: Iterable[str]) -> str:
 
 
 def closest(name: str, names: Iterable[str]) -> str:
-    """The name that somebody who mistyped it meant, to be said after the reason; or nothing."""
+    """The most similar name, to follow the reason; empty if none is similar."""
     close = difflib.get_close_matches(name, names, 1)
     return f"; did you mean `{close[0]}`?" if close else ""
 
 
 def _kind_at(names: list[str]) -> Any:
-    """The type of what stands there; None where nothing can."""
+    """The type of the setting at this place; None if there cannot be one."""
     kind: Any = Settings
     for name in names:
         if get_origin(kind) is Mapping:
@@ -79,7 +79,7 @@ def _kind_at(names: list[str]) -> Any:
 
 
 def _words_of(kind: Any) -> tuple[str, ...]:
-    """Of a choice between words, also in a list or where it may be left out."""
+    """The words of a choice, also in a list or where it may be left out."""
     if get_origin(kind) is Literal:
         return tuple(map(str, get_args(kind)))
     return next(filter(None, map(_words_of, get_args(kind))), ())

@@ -8,24 +8,24 @@ from typing import Final
 
 
 TEXT_BYTES_MAX: Final = 16 * 1024 * 1024
-"""No text of a person is as long; what is longer is another file, or none that ends."""
+"""No text by a person is this long; a longer one is another file, or endless."""
 TEXT_ENCODING: Final = "utf-8-sig"
-"""With the byte order mark that editors on Windows put in front, or without."""
+"""With or without the byte order mark that editors on Windows put in front."""
 
 
 PIPE_PATIENCE_S = 10.0
-"""So long a pipe may say nothing: one that nobody writes into would be waited for without end."""
+"""How long a pipe may say nothing: one without a writer would be waited for endlessly."""
 
 
 def text_of(file: Path) -> str:
-    """What a file says, or a pipe.
+    """The text of a file or a pipe.
 
     Raises:
-        OSError: it cannot be read, is longer than `TEXT_BYTES_MAX`, or a pipe into which nobody
+        OSError: it cannot be read, is longer than `TEXT_BYTES_MAX`, or is a pipe into which nobody
             writes.
         UnicodeDecodeError: it is not UTF-8.
     """
-    # Opening waits for nobody, and neither does reading before something is there.
+    # Neither opening nor reading waits for anybody.
     descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         raw = _all_of(descriptor)

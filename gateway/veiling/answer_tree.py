@@ -25,7 +25,7 @@ from gateway.veiling.wraps import in_wrap
 Masking = Callable[[str], MaskingWindow]
 Count = Callable[..., None]
 _PLAIN: Final = re.compile(r"[a-z_.]{0,48}|[A-Za-z]{0,16}")
-"""Words of a wire format: nothing that anybody has to hide is made of so little."""
+"""Short words of a wire format: nothing that has to be hidden looks like this."""
 _MARKS: Final = frozenset(
     {
         *("id", "signature", "encrypted_content", "encrypted_index", "encrypted_stdout"),
@@ -34,7 +34,7 @@ _MARKS: Final = frozenset(
 )
 _ID_END: Final = "_id"
 _GUESSES: Final = ("secret/random", "secret/unlisted-prefix")
-"""Detectors that know a secret by nothing but random letters: a name of a thing is made of such."""
+"""Detectors that recognise a secret only by its random letters; names of things look like that."""
 _SEALED_DATA: Final = frozenset({"redacted_thinking", "reasoning.encrypted"})
 _BYTES: Final = frozenset({"data", "file_data", "b64_json", "partial_image_b64", "result"})
 _MEDIA: Final = frozenset({"image", "audio", "video"})
@@ -44,7 +44,7 @@ _ECHOES: Final = frozenset(
         *("safety_identifier", "prompt_cache_key"),
     }
 )
-"""Under which names a response says again what was in its request."""
+"""Names under which a response repeats parts of its request."""
 _RESPONSE: Final = "response"
 _LONG_NUMBER: Final = 99_999
 _LONGEST_FLOAT: Final = 1e20
@@ -56,7 +56,7 @@ _KNOWN_LENGTH_MAX: Final = 1024
 
 
 class Harmless:
-    """What a stream said before, and nothing was found in: every event repeats some of it."""
+    """Texts of a stream in which nothing was found; every event repeats some of them."""
 
     def __init__(self) -> None:
         self._seen: set[object] = set()
@@ -85,7 +85,7 @@ class AnswerTree:
     ) -> None:
         """`marking` masks names of things, which are random letters; `asked` is the request.
 
-        Nothing is masked without `masking`, and nothing counted without `count`.
+        Without `masking` nothing is masked, and without `count` nothing is counted.
         """
         self._tree = tree
         self._masking = masking
@@ -106,9 +106,9 @@ class AnswerTree:
     def _node(
         self, node: object, key: str, holder: dict[str, object], depth: int, *, again: bool = False
     ) -> object:
-        """What is shown instead of a node; `again` where the request may have said it.
+        """What is shown instead of a node; `again` if the request may have contained it.
 
-        What is too deep to be read is not shown.
+        What is nested too deeply to be read is not shown.
         """
         if isinstance(node, str):
             return self._text(node, key, holder, again=again)
@@ -128,7 +128,7 @@ class AnswerTree:
     def _object(self, node: dict[str, object], depth: int, *, again: bool) -> object:
         own = key_of(node) if id(node) in self._in_threads else None
         is_whole = depth <= 1 and node.get("object") == _RESPONSE
-        # Masked like all else, and counted where it stands first.
+        # Masked like everything else, and counted where it first appears.
         twice = frozenset() if self._count is None else frozenset(said_again(node))
         shown: dict[str, object] = {}
         for name, value in node.items():
@@ -171,7 +171,7 @@ class AnswerTree:
         return shown
 
     def _opened(self, text: str, *, again: bool) -> str | None:
-        """A wrap of ours with what is shown instead of what is in it; None where it is none."""
+        """One of our wraps with its content replaced; None if this is no wrap."""
         found: list[object] = []
 
         def change(inside: object) -> object:
@@ -182,7 +182,7 @@ class AnswerTree:
         return shown if found else None
 
     def _number(self, number: float, key: str) -> object:
-        """An identifier may come as a number, with a point and a nought too."""
+        """An identifier may also come as a number, even with a point and a zero."""
         if -_LONG_NUMBER <= number <= _LONG_NUMBER or _is_moment(number):
             return number
         if key.endswith(_COUNTED) and 0 <= number <= _TOKENS_MAX:
@@ -193,7 +193,7 @@ class AnswerTree:
         return number if shown == written else shown
 
     def _said(self, text: str, key: str, *, is_mark: bool = False, counts: bool = True) -> str:
-        """Words that stand alone."""
+        """A string that stands alone."""
         if self._count is not None and counts:
             self._count(text, is_mark=is_mark)
         masking = self._marking if is_mark else self._masking
@@ -215,7 +215,7 @@ class AnswerTree:
 
 
 def without_guesses(scan: ScanText) -> ScanText:
-    """The same scan, to which letters that look random are no secret."""
+    """The same scan, but random-looking letters do not count as a secret."""
 
     def scanned(text: str) -> Scan:
         seen = scan(text)
@@ -226,7 +226,7 @@ def without_guesses(scan: ScanText) -> ScanText:
 
 
 def _is_bytes(text: str, key: str) -> bool:
-    """Whether it is no text: what it is could only be seen or heard."""
+    """Whether it is binary: an image or sound rather than text."""
     if text[:5].lower() == "data:" and ";base64," in text[:200]:
         payload = text.partition(",")[2]
         return is_binary(payload) and kind_of_media(text[5:200], payload) in _MEDIA

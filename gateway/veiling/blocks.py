@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 
 PROSE: Final = frozenset({"text", "thinking", "refusal"})
-"""Kinds of deltas whose blocks go on with one another; arguments of a call end with it."""
+"""Kinds of deltas whose text may continue in the next block; a call's arguments end with theirs."""
 _LEAVES: Final[Mapping[str, tuple[str, str]]] = {
     "text": ("text", "text"),
     "output_text": ("text", "text"),
@@ -18,25 +18,25 @@ _LEAVES: Final[Mapping[str, tuple[str, str]]] = {
     "summary_text": ("thinking", "text"),
     "reasoning_text": ("thinking", "text"),
 }
-"""Types of blocks of words: what kind of words, and the key under which they stand."""
+"""Types of blocks of words: the kind of words, and the key that holds them."""
 _HOLDERS: Final = frozenset({"message", "reasoning"})
-"""Items that are no more than their blocks."""
+"""Items that only hold blocks."""
 _MAX_DEPTH: Final = 64
 
 Json = dict[str, object]
 Thread = tuple[str, list[Json | None]]
-"""Blocks of a kind, one behind the other; None where something parts them."""
+"""Consecutive blocks of one kind; None where something separates them."""
 
 
 class Piecewise(Protocol):
     """Rewrites a text that comes in pieces, and may hold some of it back.
 
-    What it shows comes by block: one string more than blocks that ended in what is shown.
+    It returns strings by block: one more than the number of blocks that end in what is shown.
     """
 
     @property
     def is_torn(self) -> bool:
-        """Whether what was said last reads like a part of something that goes on."""
+        """Whether the text so far seems to end in the middle of something."""
         ...
 
     def shown(self, piece: str) -> list[str]:
@@ -44,23 +44,23 @@ class Piecewise(Protocol):
         ...
 
     def edge(self) -> bool:
-        """A block ends here, and the next may go on with it; whether all of it was shown."""
+        """A block ends here, and the next may continue it; returns whether all of it was shown."""
         ...
 
     def rest(self) -> list[str]:
-        """What was held back; what comes after it is no part of it."""
+        """What was held back; what comes later does not continue it."""
         ...
 
 
 def joined(blocks: list[str], more: Sequence[str]) -> list[str]:
-    """What was shown, and what is shown behind it."""
+    """Join what was shown to what follows it."""
     blocks[-1] += more[0]
     blocks += more[1:]
     return blocks
 
 
 class Told:
-    """Puts a text out block by block, some of it replaced; `edges` are where blocks end in it."""
+    """Puts a text out block by block, some of it replaced; `edges` are the ends of blocks in it."""
 
     def __init__(self, text: str, edges: Sequence[int]) -> None:
         self._text = text
@@ -69,7 +69,7 @@ class Told:
         self._blocks = [""]
 
     def as_is(self, start: int, end: int) -> None:
-        """What stands there."""
+        """Put out the text as it is."""
         if not self._edges:
             self._blocks[-1] += self._text[start:end]
             return
@@ -80,10 +80,10 @@ class Told:
         self._blocks[-1] += self._text[start:end]
 
     def instead(self, start: int, end: int, words: str) -> None:
-        """Other words, in the block in which what they stand for begins.
+        """Put out other words, in the block in which the replaced ones begin.
 
-        A block that holds nothing else gets a letter of them: an empty one is not taken back by
-        its vendor where a conversation goes on.
+        A block that holds nothing else gets a letter of them: vendors refuse empty blocks when a
+        conversation continues.
         """
         self.as_is(start, start)
         while self._next() == start:
@@ -104,7 +104,7 @@ class Told:
             self._blocks.append(letter)
 
     def until(self, end: int) -> list[str]:
-        """All that was put out, up to there."""
+        """Everything that was put out up to this place."""
         while (edge := self._next()) is not None and edge <= end:
             self._end_block()
         return self._blocks
@@ -118,7 +118,7 @@ class Told:
 
 
 def rewritten(threads: Iterable[Thread], opened: Callable[[str], Piecewise]) -> dict[int, str]:
-    """What each block says afterwards, by its identity; `opened` makes what rewrites a kind."""
+    """The new text of each block, by its identity; `opened` makes the rewriter for a kind."""
     shown: dict[int, str] = {}
     for kind, blocks in threads:
         texts = [None if each is None else words_of(each) for each in blocks]
@@ -128,13 +128,13 @@ def rewritten(threads: Iterable[Thread], opened: Callable[[str], Piecewise]) -> 
 
 
 def words_of(block: Json) -> str:
-    """The words of a block; of anything else none."""
+    """The words of a block; empty for anything else."""
     text = block.get(key_of(block))
     return text if isinstance(text, str) else ""
 
 
 def said_again(node: Json) -> Iterator[str]:
-    """Names under which an object of an answer says once more what it says in another place."""
+    """Names under which an object of an answer repeats what it says elsewhere."""
     text, output = node.get("output_text"), node.get("output")
     if isinstance(text, str) and isinstance(output, list):
         prose = (each for each in _flat(output) if _kind_of(each) == "text")
@@ -151,7 +151,7 @@ def _kind_of(block: Json) -> str:
 
 
 def key_of(block: Json) -> str:
-    """The key under which a block's words stand; empty where it is no block of words."""
+    """The key that holds a block's words; empty if it is no block of words."""
     leaf = _LEAVES.get(_type_of(block))
     return leaf[1] if leaf is not None else ""
 
@@ -190,7 +190,7 @@ def _is_several(thread: list[Json | None]) -> bool:
 
 
 def _lists(node: object, depth: int) -> Iterator[list[object]]:
-    """Lists of blocks; what a tool is given is a tree of the model's own."""
+    """Lists of blocks; a tool's input is not searched, since its tree is the model's own."""
     if depth > _MAX_DEPTH:
         return
     if isinstance(node, dict):
@@ -211,7 +211,7 @@ def _type_of(block: Json) -> str:
 
 
 def _flat(blocks: list[object]) -> Iterator[Json]:
-    """The blocks of a list, and of the messages in it."""
+    """The blocks of a list, and those of the messages in it."""
     for block in blocks:
         if not isinstance(block, dict):
             continue

@@ -17,17 +17,17 @@ _DIGIT = re.compile(r"\d")
 _LETTER = re.compile(
     r"[^\W\d_\u0e00-\u0eff\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc]"
 )
-"""Letters of scripts that part words; those of Thailand and the Far East write them together."""
+"""Letters of scripts that separate words; those of Thailand and the Far East do not."""
 _MIXED = re.compile(r"(?=\D*\d)(?=[\W\d_]*[^\W\d_])\S+")
-"""Keys and names of letters and digits: either of them may go on with the other."""
+"""Keys and names made of letters and digits; either may continue the other."""
 _SEVERAL = re.compile(r"\s|\d")
-"""Of several words, or with a digit: in small letters a name alone may be any word."""
+"""Several words, or one with a digit: a single name in small letters may be any word."""
 _NAME = re.compile(r"[^\W\d_]+(?:[ '\-][^\W\d_]+)*")
 _GROUPED = re.compile(r"[+(]*[0-9](?:[ .\-/()]{0,3}[0-9]){8,18}")
 _NO_DIGIT = re.compile("[^0-9+]")
 _BETWEEN = re.compile(r"(?<=[0-9])[ .\-]{1,2}(?=[0-9])")
 _MARKS: Final = (" ", "-", ".", "\u00a0", "\u202f", "\u2011", "\u2013")
-"""Between groups of digits; some models write blanks and strokes at which no line ends."""
+"""Separators of digit groups; some models write blanks and dashes that allow no line break."""
 _CODE = re.compile(r"(?=(?:\D*\d){6})[A-Z0-9]+(?:[ \-]?[A-Z0-9]+)*")
 _CODE_BETWEEN = re.compile(r"[ \-]")
 _WORDS_MAX: Final = 7
@@ -41,7 +41,8 @@ _SIBILANTS: Final = "s\u00dfxz"
 class Words:
     """Finds whole words in texts, the longest first.
 
-    Beside letters a number is one, and beside a line below so is a word: `card4111…`, `_Ingrid_`.
+    A number next to letters is a word of its own, and so is a word next to an underscore:
+    `card4111…`, `_Ingrid_`.
     """
 
     __slots__ = ("_any", "_lengths", "_words")
@@ -49,7 +50,7 @@ class Words:
     def __init__(self, words: Iterable[str]) -> None:
         self._words = frozenset(filter(None, words))
         self._lengths = sorted({len(word) for word in self._words}, reverse=True)
-        # Not whole words, nor what may not stand beside them: a thousand take long to compile.
+        # Only beginnings of words, and no look-around: a thousand whole words take long to compile.
         beginnings = sorted({word[:_BEGINNING_LENGTH] for word in self._words})
         self._any = re.compile("|".join(map(re.escape, beginnings)) or r"(?!)")
 
@@ -66,7 +67,7 @@ class Words:
             first = end or start + 1
 
     def _end(self, text: str, start: int) -> int:
-        """Where the longest word that begins there ends; 0 where none does."""
+        """Where the longest word that begins there ends; 0 if none does."""
         if start and joins(text[start - 1], text[start]):
             return 0
         for length in self._lengths:
@@ -78,7 +79,7 @@ class Words:
 
 
 class Forms(msgspec.Struct, frozen=True):
-    """Forms of surrogates, what stands for each, and what a stream has to know of them."""
+    """Forms of surrogates, the value of each, and what a stream must know about them."""
 
     values: Mapping[str, str]
     words: Words
@@ -90,7 +91,7 @@ class Forms(msgspec.Struct, frozen=True):
 
 
 def forms_of(values: Mapping[str, str]) -> Forms:
-    """All forms of surrogates; one that is another's own is that other's."""
+    """All forms of surrogates; if a form is itself a surrogate, it stands for that one's value."""
     told = [*values.items()]
     for chosen, value in values.items():
         told += _changed(chosen, value)
@@ -105,7 +106,7 @@ def forms_of(values: Mapping[str, str]) -> Forms:
 
 
 def _in_programs(form: str) -> Iterator[str]:
-    """As it is, and in JSON as programs of several languages write it."""
+    """As it is, and in JSON as programs in several languages write it."""
     yield form
     yield in_json(form)
     if "/" in form:
@@ -116,9 +117,9 @@ def _in_programs(form: str) -> Iterator[str]:
 
 
 def _changed(chosen: str, value: str) -> Iterator[tuple[str, str]]:
-    """In capitals, in small letters, in other groups, over two lines, and whose something is.
+    """In capitals, in small letters, grouped differently, over two lines, and in the genitive.
 
-    The value is changed alike.
+    The value is changed in the same way.
     """
     yield chosen.upper(), value.upper()
     if _SEVERAL.search(chosen):
@@ -140,7 +141,7 @@ def _changed(chosen: str, value: str) -> Iterator[tuple[str, str]]:
 
 
 def _grouped_anew(chosen: str, value: str) -> Iterator[tuple[str, str]]:
-    """Letters and digits, as an IBAN has them: in no groups, and in those of an IBAN."""
+    """Letters and digits, such as an IBAN's, ungrouped and in the groups of an IBAN."""
     plain, meant = _CODE_BETWEEN.sub("", chosen), _CODE_BETWEEN.sub("", value)
     yield plain, meant
     yield plain.lower(), meant.lower()
@@ -149,7 +150,7 @@ def _grouped_anew(chosen: str, value: str) -> Iterator[tuple[str, str]]:
 
 
 def _in_addresses(chosen: str, value: str) -> Iterator[tuple[str, str]]:
-    """A name as a part of somebody's address, and an address as a part of a link or of Markdown."""
+    """A name as part of an address, and an address as part of a link or of Markdown."""
     words, said = chosen.split(" "), value.split(" ")
     if len(words) == len(said) > 1 and _NAME.fullmatch(chosen) and _NAME.fullmatch(value):
         yield "".join(words), "".join(said)
@@ -163,9 +164,10 @@ def _in_addresses(chosen: str, value: str) -> Iterator[tuple[str, str]]:
 
 
 def _over_lines(chosen: str, value: str) -> Iterator[tuple[str, str]]:
-    """With the end of a line for one of its blanks, or where no line may end.
+    """With a line break, or a non-breaking blank, in place of one of its blanks.
 
-    A value of as many words has it in the same place, for these may be lines of their own.
+    If the value has as many words, its break is in the same place, since these may be separate
+    lines.
     """
     words, said = chosen.split(" "), value.split(" ")
     if not 1 < len(words) <= _WORDS_MAX:
@@ -183,17 +185,17 @@ def _lines(words: Sequence[str]) -> Iterator[str]:
 
 
 def _kind_of(char: str) -> str:
-    """What must not stand beside a character where a word begins or ends with it."""
+    """What must not stand next to a character at which a word begins or ends."""
     if _DIGIT.match(char):
         return _DIGIT.pattern
     return _LETTER.pattern if _LETTER.match(char) else ""
 
 
 def whole_place(text: str, start: int, end: int) -> tuple[int, int]:
-    """A place with all of the word and the number that it begins and ends in.
+    """Extend a place to the whole word or number at its beginning and end.
 
-    What was found may be a part of one, such as the first hundred characters of a key: only whole
-    words are replaced, and a rest of it would leave.
+    A finding may be only a part of one, such as the first hundred characters of a key: as only
+    whole words are replaced, the rest would leave.
     """
     first, last = _kind_of(text[start : start + 1]), _kind_of(text[end - 1 : end])
     if _MIXED.fullmatch(text, start, end):
@@ -211,7 +213,7 @@ def in_json(value: str) -> str:
 
 
 def joins(char: str, other: str) -> bool:
-    """Whether two characters beside each other are of one word or one number."""
+    """Whether two adjacent characters belong to one word or number."""
     kind = _kind_of(other)
     return bool(kind and char) and re.match(kind, char) is not None
 

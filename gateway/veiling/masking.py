@@ -17,20 +17,20 @@ from gateway.veiling.blocks import Told, joined
 
 WINDOW_LENGTH: Final = 256
 BEFORE_LENGTH: Final = 160
-"""Of what was shown already, so much is read again: words that announce a value stand in it."""
+"""How much shown text is read again, for words that announce a value."""
 STEP_LENGTH: Final = 16 * 1024
-"""Of a long text so much is read at once, and then the next: whoever waits for a deadline, or for
-another text, waits for no more."""
+"""A long text is read in steps of this length, so that deadlines and other texts need not wait for
+all of it."""
 _SOON_LENGTH = 2048
-"""Of what comes at once, the end is told as soon as can be; what stands before it is not waited for
-by anybody, and to tell it so would be to read it again for each of its words."""
+"""Of text that arrives at once, only the last part is judged for release as early as possible:
+nobody waits for what precedes it, and judging that so would read it again for each of its words."""
 UNREAD: Final = "[REDACTED]"
 _AFTER_LENGTH = 64
 _KEY_OPEN = re.compile(r"-----BEGIN (?!.*-----END )", re.DOTALL)
 _KEY_END = re.compile(r"-----END [^\n-]{0,60}-----")
 _KEY_END_LENGTH = 80
-# A word that may belong to a value: digits, marks of addresses and encodings, long runs, numbers
-# that are said, and what stands behind a word that announces a password.
+# A word that may belong to a value: digits, marks of addresses and encodings, long runs, spoken
+# numbers, and the word after one that announces a password.
 _SUSPICIOUS = re.compile(
     r"\S{16,}|\S*[\d@%&\\=]\S*|-{3,}\S*"
     r"|\b(?:zero|one|two|three|four|five|six|seven|eight|nine|double|triple)\b"
@@ -38,9 +38,9 @@ _SUSPICIOUS = re.compile(
     r"|\u092a\u093e\u0902\u091a|\u091b\u0939|\u0938\u093e\u0924|\u0906\u0920|\u0928\u094c"
     r"|(?:[Pp](?:ass(?:word|wd|phrase|code|wort)|wd)|[Kk]ennwort)\S*(?:\s+(?:is|was|ist)\b)?(?:\s+\S+)?"
 )
-# A word that may begin an identifier which goes on behind it ("QQ 12 34 56 C").
+# A word that may begin an identifier with several parts ("QQ 12 34 56 C").
 _CAPITALS = re.compile(r"[A-Z]{1,4}[.:/\-]?")
-# A number, or a word with a digit, that is too long for what is told in passing, and not over.
+# An unfinished number, or word with a digit, that is already too long for a casual mention.
 _TORN = re.compile(r"(?:\d[ .\-]{0,2}){4}\d[ \-]?\Z|(?=\S*\d)\S{15}[^\s.!?)]\Z")
 _WORD_REST = re.compile(r"[^\s\"'`,;<>)\]}]*")
 _ESCAPE = re.compile(r"\\(?:([bfnrt])|[^bfnrt])")
@@ -50,9 +50,9 @@ _BARE_END = re.compile(r"[:,]\s*[0-9]+\Z")
 
 
 def spaced(text: str) -> str:
-    """A text of the same length without the letters of JSON's escapes for white space.
+    """The text at the same length, without the letters of JSON's escapes for white space.
 
-    The letter of a line feed's would stand at the number behind it, as if it were part of that.
+    The `n` of an escaped line feed would otherwise seem to belong to the number after it.
     """
     if "\\" not in text:
         return text
@@ -71,7 +71,7 @@ class MaskingWindow:
         self._edges: list[int] = []
         """Where blocks end in both of them."""
         self._owed = 0
-        """How many of the last of those were not reached by what was shown."""
+        """How many of the last block ends have not been shown yet."""
         self._in_key = False
         self._swallows = False
 
@@ -82,7 +82,7 @@ class MaskingWindow:
         return _TORN.search((self._before + self._held)[-WINDOW_LENGTH:]) is not None
 
     def whole(self, text: str) -> str:
-        """A text that comes in one piece; a long one is read in steps, as a stream is."""
+        """A text that arrives complete; a long one is read in steps, like a stream."""
         if len(text) > STEP_LENGTH:
             return self.feed(text) + self.flush()
         self._held = text
@@ -127,7 +127,7 @@ class MaskingWindow:
         return blocks
 
     def _safe_cut(self, *, soon: bool = True) -> int:
-        """How much of what is held back can be judged now."""
+        """How much of the held-back text can be judged now."""
         if self._in_key or self._swallows:
             return len(self._held)
         cut = self._cut_of(self._held, soon=soon)
@@ -155,7 +155,7 @@ class MaskingWindow:
         return max(_open_from(held, first.start()), longest)
 
     def _released(self, cut: int) -> list[str]:
-        """The first `cut` characters held back, masked; more where a finding goes on."""
+        """The first `cut` characters held back, masked; more if a finding continues beyond them."""
         if self._in_key:
             return self._inside_key()
         if self._swallows:
@@ -174,7 +174,7 @@ class MaskingWindow:
                 continue
             start = max(reached, f.start)
             told.as_is(reached, start)
-            # A backslash at the end belongs to what follows it: without it the JSON would break.
+            # A backslash at the end belongs to the next character: without it the JSON would break.
             is_cut = self._in_json and _CUT.search(text, f.start, f.end) is not None
             reached = f.end - is_cut
             told.instead(start, reached, self._mask(f, text))
@@ -190,7 +190,7 @@ class MaskingWindow:
         value = text[finding.start : finding.end]
         if not self._in_json:
             return mask
-        # A number of JSON becomes a text; of two values that are one number either may be one.
+        # A JSON number becomes a string; two values that form one number may each do so.
         is_bare = value[:1].isdigit() and value[-1:].isdigit()
         begins = is_bare and _BARE_BEFORE.search(text[: finding.start]) is not None
         ends = begins if value.isdigit() else is_bare and _BARE_END.search(value) is not None
@@ -208,7 +208,7 @@ class MaskingWindow:
         return blocks
 
     def _swallowed(self) -> list[str]:
-        """The rest of a word whose beginning was blackened."""
+        """Drop the rest of a word whose beginning was blackened."""
         rest = _WORD_REST.match(self._held)
         length = rest.end() if rest is not None else 0
         if length < len(self._held):
@@ -218,7 +218,7 @@ class MaskingWindow:
         return self._went_on(text, end, Told(text, self._owed_edges()).until(end))
 
     def _dropped(self, length: int) -> list[str]:
-        """So much of what is held back is not shown, and not read either."""
+        """Drop this much of the held-back text without reading it."""
         base = len(self._before)
         end = base + length
         blocks = Told("", self._owed_edges()).until(end)
@@ -228,7 +228,7 @@ class MaskingWindow:
         return blocks
 
     def _went_on(self, text: str, end: int, blocks: list[str]) -> list[str]:
-        """What is shown now, up to this place in a text of which the rest is held back."""
+        """What is shown now, up to this place in a text whose rest is held back."""
         self._owed -= len(blocks) - 1
         start = max(0, end - BEFORE_LENGTH)
         self._before, self._held = text[start:end], text[end:]

@@ -45,27 +45,27 @@ from gateway.veiling.speaking import CONTENT, channel_of, goes_on_with, is_ping
 
 _BLOCK_LENGTH = 1024
 LOOK_S_MAX: Final = 30.0
-"""For a whole answer: some ten megabytes of prose, more than any model says."""
+"""For a complete answer: enough for about ten megabytes of prose, more than any model writes."""
 _JSON_KINDS = frozenset({"tool_arguments", "arguments", "partial_json"})
 _QUOTED = re.compile(rb'"(?:%b)"' % "|".join(sorted(QUOTED_KEYS)).encode())
 _SPOKEN, _SOUND = "audio", "audio.delta"
 _UNREADABLE = re.compile(rb'(?:%b)"|audio|\\u' % "|".join(TOKENS).encode())
-"""Names of what is left out, or escapes in which one could be written."""
+"""Names of parts that are left out, or escapes that could spell one."""
 _CALLERS = frozenset({"tools"})
-"""What a response says again of its request."""
+"""Parts of its request that a response repeats."""
 _BINARY = "data:"
 _IN_PIECES = frozenset({"code", "transcript"})
-"""What a stream quotes comes piece by piece, and is counted as that."""
+"""Quoted text that arrives in pieces in a stream, and is counted that way."""
 _NUMBERED = re.compile(rb'"sequence_number":[0-9]{1,5}(?=[,}])')
-"""A string that says so has its quotes behind a stroke."""
+"""Inside a string, these quotes would be escaped."""
 _SEALED = "redacted_thinking"
 _NAMING = frozenset({"start", "tool_start", "text_tool_start", "stop", "thinking"})
 _NAMES = ("tool_id", "name", "message_id", "model", "stop_sequence", "signature")
-"""What pieces of an answer say beside its words."""
+"""Fields of an answer's pieces besides its words."""
 
 
 class OutputScan:
-    """For one request: reads its answer, and afterwards says what that contained."""
+    """Scans the answer to one request, and afterwards reports what it contained."""
 
     def __init__(
         self,
@@ -75,10 +75,10 @@ class OutputScan:
         asked: Mapping[str, object] | None = None,
         now_s: Callable[[], float] | None = None,
     ) -> None:
-        """`scan` counts; `patterns` decide what is masked from this class on, None for nothing.
+        """`scan` counts; `patterns` mask findings from this class on, None masks nothing.
 
-        `asked` is the request: what an answer repeats of it is its caller's. Without `now_s` whole
-        answers may take as long as they do.
+        `asked` is the request: what an answer repeats of it came from the caller. Without `now_s`,
+        complete answers may take any time.
         """
         self._now_s, self._until_s, self._looks = now_s, inf, 0
         scan, patterns = self._timed(scan), self._timed(patterns)
@@ -87,7 +87,7 @@ class OutputScan:
         self._asked = asked
         self._masked_from = masked_from
         self._quoted: set[int] = set()
-        """Digests of what was quoted: the last events of some dialects say it once more."""
+        """Digests of quoted texts: the last events of some dialects repeat them."""
         self.found: Mapping[str, int] = {}
         """Findings by label in the answer that was given."""
 
@@ -96,10 +96,10 @@ class OutputScan:
         return _StreamScan(self, self._rewriter(known), known)
 
     def unveiled(self, raw: bytes) -> bytes:
-        """A whole answer; its findings replace what was counted before.
+        """Scan a complete answer; its findings replace earlier counts.
 
-        Text that cannot be read as JSON is no answer: where nothing is masked, it is left to
-        whoever decodes it.
+        Text that is not JSON is no answer: unless something is masked, it is left to whoever
+        decodes it.
 
         Raises:
             UpstreamMalformed: it cannot be read, so not masked, or takes too long.
@@ -120,7 +120,7 @@ class OutputScan:
             tree, raw = read_solely(raw)
             masked = self._tree(_without_tokens(tree), count).shown()
         if look == self._looks:
-            # No attempt that was given up for another one meanwhile.
+            # Discard what was found in an attempt that was given up for another.
             self.found = dict(sorted(counts.items()))
         return raw if masked == tree else msgspec.json.encode(masked)
 
@@ -155,7 +155,7 @@ class OutputScan:
             retold(event.raw, read)
 
     def _count(self, counts: Counter[str], *texts: str, is_mark: bool = False) -> None:
-        """Texts that follow each other, or the name of a thing."""
+        """Count texts that follow each other, or the name of a thing."""
         if len(texts) == 1 and len(texts[0]) <= STEP_LENGTH:
             scan = self._scan_marks if is_mark else self._scan
             counts.update(_labels(scan(spaced(texts[0])).findings))
@@ -178,7 +178,7 @@ class OutputScan:
         return lambda kind: MaskingWindow(patterns, least, in_json=kind in _JSON_KINDS)
 
     def masked_event(self, event: StreamEvent, known: Harmless) -> StreamEvent:
-        """An event that all read alike, without what is sensitive beside its words.
+        """An event that everybody reads alike, with sensitive parts besides its words masked.
 
         Raises:
             UpstreamMalformed: it cannot be read.
@@ -222,16 +222,16 @@ class OutputScan:
 
 
 def _untold(event: StreamEvent) -> StreamEvent:
-    """An event without the tokens that its words were made of, and without its sound."""
+    """An event without the tokens of its words, and without its sound."""
     if _UNREADABLE.search(event.raw) is None:
         return event
     return msgspec.structs.replace(event, raw=retold(event.raw, _without_tokens))
 
 
 def _frame(event: StreamEvent, words: Sequence[str]) -> bytes | None:
-    """What stands around the one piece of text that an event says; None where it says more.
+    """What surrounds the only piece of text in an event; None if there is more than one.
 
-    Nearly all events of a stream have one of two or three.
+    Nearly all events of a stream share two or three such frames.
     """
     if len(words) != 1 or len(event.deltas) != 1:
         return None
@@ -243,9 +243,9 @@ def _frame(event: StreamEvent, words: Sequence[str]) -> bytes | None:
 
 
 def _without_tokens(node: object, depth: int = 0) -> object:
-    """An answer's JSON without probabilities: they say every token of what is masked once more.
+    """An answer's JSON without token probabilities, which would repeat every token that is masked.
 
-    So does the sound of a spoken answer; what is left of that is what it says in letters.
+    The sound of a spoken answer would too; only its transcript is kept.
     """
     if depth > MAX_DEPTH and isinstance(node, dict | list):
         return UNREAD
@@ -256,7 +256,7 @@ def _without_tokens(node: object, depth: int = 0) -> object:
 
 
 def _silent(node: dict[str, object]) -> dict[str, object]:
-    """What of a spoken part, or of a piece of its sound, is heard and not read."""
+    """The part of a spoken answer, or of a piece of its sound, that is heard and not read."""
     is_piece = str(node["type"]).endswith(_SOUND)
     names = {"data", *({"delta"} if is_piece else ())}
     return {name: "" for name in names & node.keys() if isinstance(node[name], str)}
@@ -267,7 +267,7 @@ def _without(name: str, value: object, depth: int) -> object:
         return told_nothing(value)
     if name == _SPOKEN and isinstance(value, dict) and "data" in value:
         return {**value, "data": ""}
-    # What a tool is given is the model's own tree, whatever its names.
+    # A tool's input is the model's own tree, whatever its names.
     return value if name == "input" else _without_tokens(value, depth)
 
 
@@ -276,7 +276,7 @@ def _labels(found: Iterable[Finding]) -> list[str]:
 
 
 def _quoted(node: object, key: str) -> Iterator[str]:
-    """Texts that an answer quotes, to say where it has something from or what was done for it."""
+    """Texts that an answer quotes: sources, and results of work done for it."""
     if isinstance(node, str):
         if key in QUOTED_KEYS - _IN_PIECES and not node.startswith(_BINARY):
             yield node
@@ -290,7 +290,7 @@ def _quoted(node: object, key: str) -> Iterator[str]:
 
 
 class _StreamScan:
-    """Reads one stream; `owner` learns the counts with every event."""
+    """Reads one stream; `owner` receives the counts with every event."""
 
     def __init__(self, owner: OutputScan, rewriter: StreamRewriter | None, known: Harmless) -> None:
         self._owner = owner
@@ -340,7 +340,7 @@ class _StreamScan:
 
 
 class CountingWindow:
-    """Counts findings in a text that comes in pieces, each once, in stretches that overlap."""
+    """Counts each finding once in a text that comes in pieces, by reading overlapping stretches."""
 
     def __init__(self, scan: ScanText) -> None:
         self._scan = scan
@@ -356,7 +356,7 @@ class CountingWindow:
                 self._count(len(self._text) - WINDOW_LENGTH)
 
     def edge(self) -> None:
-        """A block ends here; the next may go on with it."""
+        """A block ends here; the next may continue it."""
         if self._text and self._edges[-1:] != [len(self._text)]:
             self._edges.append(len(self._text))
 
@@ -366,7 +366,7 @@ class CountingWindow:
             self._count(len(self._text))
 
     def _count(self, limit: int) -> None:
-        """Count what ends before `limit`; what begins before it and ends behind waits."""
+        """Count what ends before `limit`; what begins before it and ends after it waits."""
         findings = scan_both_ways(self._scan, spaced(self._text), self._edges).findings
         reached = limit
         for finding in findings:

@@ -35,7 +35,7 @@ _JSON_BEGINS = re.compile(r"\s*(?:```(?:json)?\s*)?(?:\{\s*[\"}]|\[\s*[\[{\"\]])
 
 
 def conversation_key(tenant_key: bytes, conversation: str) -> bytes:
-    """The key of one tenant's conversation (RFC 5869); other tenants' keys reveal nothing of it."""
+    """One tenant's key for a conversation (RFC 5869); other tenants' keys do not reveal it."""
     info = b"gatewright pseudonyms\x00" + conversation.encode("utf-8", "surrogatepass")
     return HKDF(SHA256(), _KEY_LENGTH, salt=None, info=info).derive(tenant_key)
 
@@ -86,7 +86,7 @@ def pseudonyms(
 
 
 class _Drawn:
-    """Surrogates of one conversation, while they are drawn."""
+    """Draws the surrogates of one conversation."""
 
     def __init__(self, key: bytes, said: str) -> None:
         """`said` are the texts in lower case."""
@@ -95,9 +95,9 @@ class _Drawn:
         self.replacements: dict[str, str] = {}
         self.values: dict[str, str] = {}
         self._taken: set[str] = set()
-        """In lower case: an answer may use any case."""
+        """In lower case, because an answer may use any case."""
         self._meant: dict[str, set[str]] = {}
-        """For each word of a full name's surrogate, in lower case, what it stands for there."""
+        """For each word of a full name's surrogate, in lower case, the real words it stands for."""
 
     def draw(self, label: str, value: str) -> str:
         """The first surrogate that is neither in the texts, in any case, nor another value's."""
@@ -118,8 +118,8 @@ class _Drawn:
     def people(self, names: Sequence[str]) -> None:
         """Full names, and each of their words: an answer may say "Dear Ms Lindqvist".
 
-        A word that is in the surrogates of several people is not restored, because it could be
-        either's; what it would have stood for gets a surrogate of its own.
+        A word that occurs in several people's surrogates is not restored, because it could be
+        either person's; the word that it would have replaced gets a surrogate of its own.
         """
         meant: dict[str, set[str]] = {}
         pairs: list[tuple[str, str]] = []
@@ -136,7 +136,7 @@ class _Drawn:
             self._add_part(part, other)
 
     def _add_part(self, part: str, other: str) -> None:
-        """Restore what is one person's alone; send a short word as it is: it may be anything."""
+        """Restore a word if it is one person's only; short ones may be anything and are sent."""
         small, known = other.casefold(), self.replacements.get(part)
         is_clear = len(self._meant[small]) == 1 and small not in self._said
         if is_clear and (known is None or known in self.values):
@@ -157,9 +157,9 @@ def replaced(document: object, names: Pseudonyms) -> object:
 
 
 def written(number: float) -> str:
-    """A number in digits, as inspection reads it: floats of whole numbers have no point.
+    """A number in digits, as inspection reads it: whole floats have no point.
 
-    Of a number that it does not read only the whole can be a value: "" if that has a point.
+    A fraction that inspection does not read gives "".
     """
     if isinstance(number, float):
         if number.is_integer():
@@ -170,7 +170,7 @@ def written(number: float) -> str:
 
 
 def number_of(text: str) -> object:
-    """The JSON number of a text; any other text is itself, and so is one with a leading zero."""
+    """The JSON number of a text; any other text, or one with a leading zero, stays as it is."""
     try:
         number = msgspec.json.decode(text)
     except msgspec.MsgspecError:
@@ -234,17 +234,17 @@ class _Replacing:
         return "".join((*parts, text[reached:])) if reached else text
 
     def _number(self, number: float) -> object:
-        """Replaces a number that holds a value by another one of the same digits, or a text."""
+        """Replace a number that holds a value by another with the same digits, or by a text."""
         said = written(number)
         other = self._string(said, _MAX_DEPTH)
         return number if other == said else number_of(other)
 
 
 def _tells_tokens(key: object, value: object) -> bool:
-    """Whether this gives the probabilities of an earlier answer's tokens.
+    """Whether this holds the probabilities of an earlier answer's tokens.
 
-    They repeat its words, cut anywhere and as numbers, so that no value is found in them. Callers
-    who send an answer back unchanged send them too, and no model reads them.
+    They repeat its words, cut anywhere and as numbers, so values in them are not found. Callers who
+    send an answer back unchanged send them too, and no model reads them.
     """
     if key != "logprobs" or not isinstance(value, list) or not value:
         return False
@@ -255,8 +255,8 @@ class Restorer:
     """Puts values back into a text that comes in pieces, cut anywhere.
 
     It holds back only what may still become a surrogate: at most `HELD_BACK_MAX` characters.
-    `written` says how a value is to be written, e.g. `in_json` inside tool arguments; without it, a
-    text that begins like JSON is treated as JSON. See `blocks.Piecewise`.
+    `written` says how to write a value, e.g. `in_json` inside tool arguments; without it, a text
+    that begins like JSON is treated as JSON. See `blocks.Piecewise`.
     """
 
     def __init__(
@@ -265,13 +265,13 @@ class Restorer:
         self._forms = names if isinstance(names, Forms) else names.forms()
         self._written = written
         self._head = ""
-        """The beginning of the text, as long as that may be the beginning of JSON."""
+        """The beginning of the text, while it may still turn out to be JSON."""
         self._before = ""
         self._held = ""
         self._edges: list[int] = []
         """Where blocks end in both of them."""
         self._owed = 0
-        """How many of the last of those have not been shown yet."""
+        """How many of the last block ends have not been shown yet."""
 
     def feed(self, piece: str) -> str:
         return "".join(self.shown(piece))
@@ -297,7 +297,7 @@ class Restorer:
         if self._held:
             self._owed += 1
         if not _JSON_BEGINS.match(self._head):
-            self._head = ""  # What comes behind prose may be JSON, as the arguments of a tool are.
+            self._head = ""  # Text after prose may be JSON, as the arguments of a tool are.
         return not self._held
 
     def rest(self) -> list[str]:
@@ -308,7 +308,7 @@ class Restorer:
         end = reached + cut
         text = self._before + self._held
         told = Told(text, self._edges[-self._owed :] if self._owed else ())
-        # One character behind it, so that a surrogate inside a longer word is left alone.
+        # One character more, so that a surrogate inside a longer word is left alone.
         for start, stop, chosen in self._surrogates(text[: end + 1]):
             if stop > end:
                 break
@@ -329,7 +329,7 @@ class Restorer:
         return in_json(value) if _JSON_BEGINS.match(self._head) else value
 
     def _surrogates(self, text: str) -> list[tuple[int, int, str]]:
-        """Where surrogates are in a text; at the end of a block a word may end as well."""
+        """Where surrogates are in a text; the end of a block may also end a word."""
         first = len(self._before)
         found = [*self._forms.words.places(text, first)]
         edges = [edge for edge in self._edges if 0 < edge < len(text)]
@@ -349,7 +349,7 @@ class Restorer:
     def _cut(self) -> int:
         """The end of what can be shown: before a possible surrogate, never inside one.
 
-        The end of one surrogate may read like the beginning of another: "…7499 " and "499 Alder".
+        The end of one surrogate may look like the beginning of another: "…7499 " and "499 Alder".
         """
         held, shift = self._held, len(self._before)
         cut = len(held) - self._unfinished(held, self._before)
@@ -360,9 +360,9 @@ class Restorer:
         return cut
 
     def _unfinished(self, text: str, before: str) -> int:
-        """Length of the longest end of the text that a surrogate can begin with.
+        """Length of the longest end of the text with which a surrogate can begin.
 
-        None begins within a word, unless a block ended there.
+        None begins inside a word, unless a block ended there.
         """
         for size in range(min(self._forms.longest, len(text)), 0, -1):
             if text[-size:] in self._forms.beginnings and (

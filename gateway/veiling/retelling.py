@@ -15,15 +15,15 @@ QUOTED_KEYS: Final = frozenset(
         *("summary", "transcript", "revised_prompt"),
     }
 )
-"""Keys of what stands beside an answer's words: what it cites, what tools that run at its vendor
-were given and gave back, and what it says of itself."""
+"""Keys of parts besides an answer's words: citations, inputs and results of tools that run at the
+vendor, and what the answer says about itself."""
 TEXT_KEYS: Final = QUOTED_KEYS | {
     *("content", "text", "arguments", "partial_json", "refusal", "thinking", "explanation"),
     *("delta", "reasoning_content", "reasoning", "input"),
 }
-"""Keys of the wire formats under which a model's words stand, and those that it quotes."""
+"""Keys of the wire formats that hold a model's words, and those of quoted parts."""
 TREE_KEYS: Final = frozenset({"input", "arguments", "attributes", "env"})
-"""Keys under which a tree of anybody's own making may stand."""
+"""Keys that may hold a tree of anybody's own making."""
 _TEXTS_WRITTEN = re.compile(
     rb'"(?:%b)"\s*:\s*(?:"[^"]|\[\s*")|"(?:%b)"\s*:\s*\{\s*"'
     % ("|".join(sorted(TEXT_KEYS)).encode(), "|".join(sorted(TREE_KEYS)).encode())
@@ -32,18 +32,18 @@ _DATA = b"data:"
 _BLOCK = b'"content_block"'
 _CALLS = frozenset({"tool_calls", "function"})
 _ONCE = frozenset({"id", "type", "name"})
-"""What only the first piece of a call in chat completions says."""
+"""Fields that only the first piece of a call has in chat completions."""
 TOKENS: Final = (
     *("logprobs", "token_ids", "output_ids", "completion_probabilities"),
     *("meta_info", "hidden_states", "raw_output"),
 )
-"""How names end under which it is told of what tokens words were made."""
+"""Endings of names of fields that tell the tokens of words."""
 _PIECE, _BESIDE = "delta", frozenset({"annotations"})
-"""What a piece in chat completions says beside its words, and says once."""
+"""The part of a chat completions piece besides its words, which is said only once."""
 
 
 def retold(raw: bytes, change: Callable[[object], object]) -> bytes:
-    """A server-sent event whose JSON is changed; byte for byte as it was where it is not."""
+    """A server-sent event with its JSON changed; byte for byte the same if nothing changes."""
     lines = raw.split(b"\n")
     for at, line in enumerate(lines):
         if line.startswith(_DATA):
@@ -58,7 +58,7 @@ def retold(raw: bytes, change: Callable[[object], object]) -> bytes:
 
 
 def with_texts(raw: bytes, changes: Mapping[str, Sequence[str]]) -> bytes:
-    """An event that says other texts; equal ones may become different ones, in their order."""
+    """An event with other texts; equal ones may become different ones, in their order."""
     return retold(raw, lambda tree: with_texts_in(tree, changes))
 
 
@@ -68,20 +68,20 @@ def with_texts_in(tree: object, changes: Mapping[str, Sequence[str]]) -> object:
 
 
 def told_beside(raw: bytes, words: Collection[str], change: Callable[[object], object]) -> bytes:
-    """An event with all of its texts changed but these words of the model, told with it."""
+    """An event in which all texts change except these words of the model."""
     return retold(raw, lambda tree: _kept(tree, change(tree), words, ""))
 
 
 def says_more(raw: bytes, words: Collection[str]) -> bool:
-    """Whether an event says more than these words where texts are known to stand.
+    """Whether an event contains other text besides these words, in the known places.
 
-    Nearly none does; where nothing may be passed over, all is read instead.
+    Nearly none does; where nothing may be missed, everything is read instead.
     """
     return sum(1 for _ in _TEXTS_WRITTEN.finditer(raw)) > len(words)
 
 
 def _kept(before: object, after: object, words: Collection[str], key: str) -> object:
-    """What was made of a tree, with the words as they were."""
+    """The changed tree, with the model's words as they were."""
     if isinstance(before, str):
         return before if key in TEXT_KEYS and before in words else after
     if isinstance(before, dict) and isinstance(after, dict):
@@ -96,9 +96,9 @@ def _kept(before: object, after: object, words: Collection[str], key: str) -> ob
 
 
 def gone_on(raw: bytes, text: str, changes: Mapping[str, Sequence[str]]) -> bytes:
-    """An event that goes on with words behind one that said others, and may have begun them.
+    """An event with further words, made from one with other words, which may have begun the block.
 
-    `changes` leave out what else it said: that was told with it, or is held back elsewhere.
+    `changes` leave out the rest of that event: it was sent with it, or is held back elsewhere.
     """
     if _BLOCK in raw:
         raw = retold(raw, lambda tree: _in_block(tree, text))
@@ -108,7 +108,7 @@ def gone_on(raw: bytes, text: str, changes: Mapping[str, Sequence[str]]) -> byte
 
 
 def _said_once(key: str) -> frozenset[str]:
-    """What must not come again where an event goes on with an earlier one."""
+    """Parts that must not be repeated when an event continues an earlier one."""
     if key in _CALLS:
         return _ONCE
     return _BESIDE if key == _PIECE else frozenset()
@@ -121,7 +121,7 @@ def _changed(node: object, changes: Mapping[str, list[str]], key: str, *, goes_o
             return node
         return texts.pop(0) if len(texts) > 1 else texts[0]
     if isinstance(node, dict):
-        # Clients join the pieces of a call: a name that comes again would become part of it.
+        # Clients join the pieces of a call: a repeated name would become part of it.
         left_out = _said_once(key) if goes_on else frozenset()
         return {
             name: told_nothing(value)
@@ -136,19 +136,19 @@ def _changed(node: object, changes: Mapping[str, list[str]], key: str, *, goes_o
 
 
 def says_tokens(name: str) -> bool:
-    """Whether it is told there of what tokens words were made."""
+    """Whether a field of this name tells the tokens of words."""
     return name.endswith(TOKENS)
 
 
 def told_nothing(of_tokens: object) -> object:
-    """What stands there where nothing is to be told of them; how many may be told is a number."""
+    """An empty value for such a field; a number, which only limits how many to tell, stays."""
     if isinstance(of_tokens, int | float):
         return of_tokens
     return [] if isinstance(of_tokens, list) else None
 
 
 def _in_block(start: object, text: str) -> object:
-    """What goes on with the words with which a block of a message began."""
+    """The words with which a message's block began, in the form that continues it."""
     fields = start if isinstance(start, dict) else {}
     block = fields.get("content_block")
     kind = "thinking" if isinstance(block, dict) and block.get("type") == "thinking" else "text"

@@ -38,7 +38,7 @@ from gateway.veiling.wraps import beside_words
 
 MAX_DEPTH = 64
 CHANNELS_MAX: Final = 1024
-"""Texts and calls of one stream: as many answers as may be asked for at once. All of them are
+"""Texts and calls in one stream: as many as the answers that a request may ask for. All of them are
 looked at with every event."""
 
 
@@ -49,17 +49,17 @@ class Lift(Protocol):
 
 
 class AnswerRewriter(Protocol):
-    """Rewrites answers to one request: whole ones, and any number of streams."""
+    """Rewrites answers to one request: complete ones, and any number of streams."""
 
     def unveiled(self, raw: bytes) -> bytes:
-        """A whole answer's body, rewritten; anything but JSON stays as it is."""
+        """A complete answer's body, rewritten; anything but JSON stays as it is."""
         ...
 
     def lifted(self) -> Lift: ...
 
 
 class _InTurn(msgspec.Struct, frozen=True):
-    """One rewriter behind the other."""
+    """Two rewriters, one after the other."""
 
     first: AnswerRewriter
     then: AnswerRewriter
@@ -80,14 +80,14 @@ class _LiftsInTurn(msgspec.Struct, frozen=True):
 
 
 def in_turn(first: AnswerRewriter | None, then: AnswerRewriter | None) -> AnswerRewriter | None:
-    """Both, in this order; None where there is neither."""
+    """Both rewriters in this order; None if there is neither."""
     if first is None or then is None:
         return then if first is None else first
     return _InTurn(first, then)
 
 
 class _Block:
-    """One block of a channel: the last event that spoke of it, what it said, and what was shown."""
+    """One block of a channel: its latest event, its words, and how much was shown."""
 
     __slots__ = ("event", "said", "shown")
 
@@ -98,9 +98,9 @@ class _Block:
 
 
 class _Channel:
-    """One text of a stream, in blocks each of which may go on in the next.
+    """One text of a stream, in blocks that may each continue in the next.
 
-    Of those that are not wholly shown the first is the one that can be added to.
+    Text can be added to the first block that is not fully shown.
     """
 
     __slots__ = ("blocks", "is_open", "is_torn", "last", "name", "rewriter")
@@ -111,35 +111,35 @@ class _Channel:
         self.last = last
         self.blocks = [_Block()]
         self.is_open = False
-        """Whether the last of its blocks said anything."""
+        """Whether the last of its blocks contained anything."""
         self.is_torn = False
-        """Whether what it said last cannot be the end of a call's arguments."""
+        """Whether its latest text cannot be the end of a call's arguments."""
 
     @property
     def waits(self) -> bool:
         return len(self.blocks) > 1
 
     def goes_on_behind(self, event: StreamEvent) -> bool:
-        """Whether what it said last may go on behind an event that says something else."""
+        """Whether its latest text may continue after an event about something else."""
         if self.name[0] in PROSE:
             return goes_aside(event) and self.rewriter.is_torn
         return self.is_torn and goes_between(event, self.last)
 
 
 class _Waiting(msgspec.Struct, frozen=True):
-    """An event that must not come before all that stands in front of its block was shown."""
+    """An event that must wait until everything before its block was shown."""
 
     event: StreamEvent
     block: _Block
     delta: Delta | None
-    """What it says in that block; None where it says nothing."""
+    """Its text in that block; None if it has none."""
 
 
 class StreamRewriter:
     """One stream: a rewriter for its text, and one for each tool call.
 
-    `opened` makes the rewriter of a channel of this kind. `repeated` rewrites the JSON of an event
-    that says nothing new, as the last ones of some dialects do; None leaves those as they are.
+    `opened` makes the rewriter for a channel of this kind. `repeated` rewrites the JSON of an event
+    that only repeats, as the last ones of some dialects do; None leaves those as they are.
     """
 
     def __init__(
@@ -152,17 +152,17 @@ class StreamRewriter:
         self._channels: dict[tuple[str, int], _Channel] = {}
         self._waiting: list[_Waiting] = []
         self._retold: dict[str, list[str]] = {}
-        """What blocks said last where something else was shown: their ends say it once more."""
+        """Changed texts of blocks, by what they last said: the events that end blocks repeat it."""
 
     def events(self, events: Iterable[StreamEvent]) -> list[StreamEvent]:
-        """The events rewritten; one that ends something comes after all that was held back of it.
+        """The events rewritten; one that ends something follows all that was held back of it.
 
-        What ends nothing, such as a citation, goes ahead of that: around it a text goes on, and a
-        value that came in pieces would be shown. The end of a block waits for what comes next: if
-        that is a block of the same kind, the text goes on in it.
+        An event that ends nothing, such as a citation, goes first: the text continues around it,
+        and otherwise a value in pieces would be shown. The end of a block waits for what follows:
+        if that is a block of the same kind, the text continues in it.
 
-        Of several answers each is held back by itself: their pieces take turns, and what is cut
-        short at each turn is neither recognised nor put back.
+        Each of several answers is held back separately: their pieces alternate, and a text that was
+        cut at each change could be neither recognised nor put back.
         """
         out: list[StreamEvent] = []
         for event in events:
@@ -179,7 +179,7 @@ class StreamRewriter:
         return out
 
     def _in_order(self, event: StreamEvent) -> list[StreamEvent]:
-        """An event without words: after what stands in front of it."""
+        """An event without words, after everything that precedes it."""
         for channel in self._channels.values():
             if channel.waits:
                 self._waiting.append(_Waiting(event, channel.blocks[-1], None))
@@ -201,7 +201,7 @@ class StreamRewriter:
             self._pass(channel)
 
     def _pass(self, channel: _Channel) -> None:
-        """All of a channel's first block was shown."""
+        """Drop a channel's first block, since all of it was shown."""
         block = channel.blocks.pop(0)
         said, shown = "".join(block.said), "".join(block.shown)
         if said == shown:
@@ -210,7 +210,7 @@ class StreamRewriter:
             self._retold[said] = [shown]
 
     def _lifted(self, event: StreamEvent) -> list[StreamEvent]:
-        """An event with words, and before it what can be shown now of what stands in front."""
+        """An event with words, preceded by what can now be shown of earlier ones."""
         event = self._beside(event)
         out: list[StreamEvent] = []
         changes: dict[str, list[str]] = {}
@@ -245,7 +245,7 @@ class StreamRewriter:
         return out
 
     def _beside(self, event: StreamEvent) -> StreamEvent:
-        """An event with words, and what stands beside them rewritten: a citation's title, say."""
+        """An event with words, and the parts beside them rewritten, such as a citation's title."""
         if self._repeated is None or brings_input(event):
             return event
         words = [d.text for d in event.deltas if d.kind in CONTENT and d.text]
@@ -282,7 +282,7 @@ class StreamRewriter:
         repeated = self._repeated
         if repeated is None:
             return event
-        # The last event of some dialects says the whole answer, which can be read by itself.
+        # The last event of some dialects holds the complete answer, which can be read by itself.
         texts = {} if event.is_terminal else self._retold
         raw = retold(
             event.raw,
@@ -292,11 +292,11 @@ class StreamRewriter:
         return msgspec.structs.replace(event, raw=raw, deltas=deltas)
 
     def _flushed(self, before: StreamEvent, keep: set[tuple[str, int]]) -> list[StreamEvent]:
-        """What other channels held back of the answers that an event settles, like their last.
+        """What other channels held back of the answers that an event settles, such as their last.
 
-        What comes after it is no part of it, but is read with it in front: the rest of a value that
-        was torn there is recognised. A call that is not over goes on behind what else is said, and
-        so does a part of a value in chunks: their pieces may take turns.
+        What follows does not belong to it, but is read together with it, so that the rest of a
+        value that was torn there is recognised. An unfinished call continues after the other event,
+        and so does a part of a value in chunks, because their pieces may alternate.
         """
         out: list[StreamEvent] = []
         for channel in [c for name, c in self._channels.items() if name not in keep]:
@@ -314,7 +314,7 @@ class StreamRewriter:
         return out
 
     def _shown(self, channel: _Channel, blocks: Iterable[str]) -> list[StreamEvent]:
-        """The ends of blocks, and behind each what waited for it."""
+        """The ends of blocks, each followed by what waited for it."""
         out: list[StreamEvent] = []
         for text in blocks:
             out += self._put(channel, text)
@@ -322,7 +322,7 @@ class StreamRewriter:
         return out
 
     def _put(self, channel: _Channel, text: str) -> list[StreamEvent]:
-        """Words of the first block: in the last event of it that waited, or in one more like it."""
+        """Put out words of the first block, in its last waiting event or in a copy of it."""
         block = channel.blocks[0]
         block.shown.append(text)
         out: list[StreamEvent] = []
@@ -348,7 +348,7 @@ def _saying(event: StreamEvent, old: Delta, text: str) -> StreamEvent:
 
 
 def _one_more(event: StreamEvent, old: Delta, text: str) -> StreamEvent:
-    """An event like another one, with words that go on behind it."""
+    """A copy of an event, with words that continue it."""
     delta = msgspec.structs.replace(old, text=text)
     changes: dict[str, list[str]] = {}
     for each in event.deltas:
@@ -359,7 +359,7 @@ def _one_more(event: StreamEvent, old: Delta, text: str) -> StreamEvent:
 
 
 def check_room(channels: Sized) -> None:
-    """Refuse a stream that begins one text or call more than `CHANNELS_MAX`.
+    """Refuse a stream that begins more than `CHANNELS_MAX` texts and calls.
 
     Raises:
         UpstreamMalformed

@@ -21,11 +21,11 @@ _EMPTY: Final = b":\n\n"
 
 
 class _Twins(ValueError):
-    """Two members of an object have one name."""
+    """Two members of an object have the same name."""
 
 
 def read_solely(raw: bytes) -> tuple[object, bytes]:
-    """What JSON says, and the JSON: written anew where it could be read in another way.
+    """A JSON document and its text, written anew if other programs could read it differently.
 
     Raises:
         UpstreamMalformed: it cannot be read.
@@ -51,7 +51,7 @@ def _has_twins(raw: bytes) -> bool:
 
 
 def event_alone(raw: bytes) -> bytes:
-    """A server-sent event without any line but its name and its data.
+    """A server-sent event with no lines but its name and its data.
 
     Raises:
         UpstreamMalformed: its data cannot be read.

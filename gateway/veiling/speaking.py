@@ -31,7 +31,7 @@ class _Choice(msgspec.Struct):
 
 
 class _Chunk(msgspec.Struct):
-    """What a chunk of chat completions says of calls: their numbers."""
+    """The part of a chat completions chunk that tells the numbers of calls."""
 
     choices: list[_Choice]
 
@@ -41,27 +41,27 @@ def channel_of(delta: Delta) -> tuple[str, int]:
 
 
 def is_edge(event: StreamEvent) -> bool:
-    """Something that ends or begins a block, and says nothing itself: a text may go on behind."""
+    """Whether it only ends or begins a block: a text may continue after it."""
     ends = event.is_closing or event.is_terminal
     return event.settles is None and not ends and all(d.kind == "part" for d in event.deltas)
 
 
 def brings_input(event: StreamEvent) -> bool:
-    """Whether a call comes with all its arguments, as a tree: no text of the event is theirs."""
+    """Whether a call comes with all its arguments as a tree, so no text of the event is theirs."""
     kinds = {delta.kind for delta in event.deltas}
     return {"tool_start", "tool_arguments"} <= kinds and _INPUT in event.raw
 
 
 def brings_all(event: StreamEvent) -> bool:
-    """Whether a call comes with all its arguments: there is nothing to wait for."""
+    """Whether a call comes with all its arguments, so that nothing more is awaited."""
     says = any(delta.kind == "tool_arguments" for delta in event.deltas)
     return says and (_ITEM in event.raw or brings_input(event))
 
 
 def goes_over(delta: Delta, behind: Sequence[Delta]) -> bool:
-    """Whether a text ends here: hurried servers say its last words with the first of what follows.
+    """Whether a text ends here: some servers send its last words with the first of what follows.
 
-    An event is of one answer: chunks of several come one by one.
+    An event belongs to one answer: chunks with several are split.
     """
     return delta.kind in PROSE and any(
         each.kind != delta.kind and (each.kind in _CALLED or (each.kind in CONTENT and each.text))
@@ -70,15 +70,15 @@ def goes_over(delta: Delta, behind: Sequence[Delta]) -> bool:
 
 
 def goes_on(delta: Delta, behind: Sequence[Delta]) -> bool:
-    """Whether the same event says more of the same text."""
+    """Whether the same event continues the same text."""
     return any(channel_of(each) == channel_of(delta) and each.text for each in behind)
 
 
 def goes_between(event: StreamEvent, earlier: StreamEvent) -> bool:
-    """Whether a call whose last piece came earlier may go on behind another event.
+    """Whether a call whose last piece came earlier may continue after another event.
 
-    So it may where that only says something, and begins no call under the number of this one: some
-    upstreams give all their calls one.
+    It may if the event only has words and begins no call under this one's number: some upstreams
+    give all their calls the same number.
     """
     kinds = _said_in(event)
     if not kinds or not kinds <= _SAYING:
@@ -87,24 +87,24 @@ def goes_between(event: StreamEvent, earlier: StreamEvent) -> bool:
 
 
 def goes_aside(event: StreamEvent) -> bool:
-    """Whether an event only says words of another kind, and so ends none.
+    """Whether an event only has words of another kind, and so ends nothing.
 
-    So it is in chunks: there words and thoughts are two texts that may grow in turns. Where they
-    are blocks, the next begins behind the end of the one before.
+    In chunks, words and thoughts are two texts that may grow in turns. In blocks, the next one
+    begins after the end of the previous one.
     """
     kinds = _said_in(event)
     return bool(event.settles and kinds) and kinds <= PROSE
 
 
 def _said_in(event: StreamEvent) -> frozenset[str]:
-    """Kinds of what an event says that ends nothing; some servers count with every piece."""
+    """Kinds of an event's deltas that end nothing; some servers count with every piece."""
     if event.is_closing or event.is_terminal:
         return frozenset()
     return frozenset([delta.kind for delta in event.deltas]) - _FRAME
 
 
 def _numbers(event: StreamEvent) -> frozenset[tuple[int, int]]:
-    """Under which numbers a chunk speaks of calls, by answer; of other dialects none."""
+    """The numbers of calls that a chunk mentions, by answer; empty for other dialects."""
     line = event.raw.partition(_DATA)[2]
     if _CALLS not in line:
         return frozenset()
@@ -118,7 +118,7 @@ def _numbers(event: StreamEvent) -> frozenset[tuple[int, int]]:
 
 
 def goes_on_with(event: StreamEvent, earlier: StreamEvent) -> bool:
-    """Whether an event says more of an answer that the earlier one spoke of, or ends it."""
+    """Whether an event continues or ends an answer that the earlier one was about."""
     if event.settles is None:
         return True
     if earlier.settles is None:
@@ -127,5 +127,5 @@ def goes_on_with(event: StreamEvent, earlier: StreamEvent) -> bool:
 
 
 def is_ping(event: StreamEvent) -> bool:
-    """Something that says nothing and may come in the middle of a word."""
+    """Whether it says nothing and may come in the middle of a word."""
     return not event.deltas and (b"ping" in event.raw[:32] or event.raw[:1] == b":")

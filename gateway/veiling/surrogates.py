@@ -101,10 +101,10 @@ CHECKED: Final[dict[str, Callable[[str], bool]]] = {
     "NATIONAL_ID": validators.national_id,
     "PASSPORT": validators.machine_readable,
 }
-"""By label, what tells an identifier that somebody may have from one that nobody can."""
-# First digits, or letters, that were never given to anybody.
+"""By label, a check that tells identifiers that somebody may have from impossible ones."""
+# First digits, or letters, that were never issued.
 _NEVER_ISSUED: Final = {
-    # One 0 begins numbers of a country, two lead abroad, and no country is behind a third.
+    # National numbers begin with one 0 and international ones with two; no country has a third.
     "PHONE": "000",
     "US_SSN": "000",
     "US_ITIN": "0",
@@ -115,7 +115,7 @@ _NEVER_ISSUED: Final = {
 
 
 class _Seed:
-    """Numbers drawn from a seed, byte by byte, over and over."""
+    """Numbers drawn from a seed byte by byte, again and again."""
 
     def __init__(self, seed: bytes) -> None:
         self._seed = seed
@@ -132,7 +132,7 @@ class _Seed:
 
 
 def surrogate(label: str, value: str, seed: bytes) -> str:
-    """What stands for the value; `seed` has at least 16 bytes."""
+    """The surrogate of a value; `seed` has at least 16 bytes."""
     draw = _Seed(seed)
     if label == "PERSON":
         return _person(value, draw)
@@ -172,9 +172,10 @@ def _network_address(value: str, draw: _Seed) -> str:
 
 
 def _same_layout(label: str, value: str, draw: _Seed) -> str:
-    """Digits for digits, letters for letters, everything else as it was; never a valid number.
+    """Digits for digits, letters for letters, everything else the same; never a valid number.
 
-    A nought in front stays: what a model then writes as a number would be none once it is back.
+    A leading zero stays: if a model wrote the surrogate as a number, the restored value could not
+    be one.
     """
     chars = [_like(char, draw) for char in value]
     leading = next((at for at, char in enumerate(value) if char.isdigit()), None)

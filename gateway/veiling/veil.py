@@ -34,20 +34,20 @@ _JSON_MEMBERS: Final = frozenset({"arguments", "partial_json"})
 """Members whose text is JSON whatever it begins with, even if a model broke it off."""
 _ASKED: Final = ("messages", "input", "prompt")
 _ORDERS: Final = ("system", "developer")
-"""Roles of what an application says first in each of its conversations."""
+"""Roles of the instructions with which an application begins each conversation."""
 _GIVEN: Final = frozenset({"input", "arguments"})
 """Members that hold a call's arguments as a tree."""
 _NOT_VEILED = "Something in the request cannot be given a pseudonym, so it does not leave."
 
 
 class Veil(msgspec.Struct, frozen=True):
-    """The request as it leaves, and how to read what comes back."""
+    """The veiled request, and how to read its answer."""
 
     request: ChatRequest
     names: Pseudonyms
 
     def unveiled(self, raw: bytes) -> bytes:
-        """A complete answer's body with the values in it; anything but JSON stays as it is."""
+        """A complete answer's body with the values restored; anything but JSON stays as it is."""
         if not self.names.values:
             return raw
         try:
@@ -77,7 +77,7 @@ def veiled(
     """The request with a surrogate for every (label, value); `one_way` blackens instead.
 
     Raises:
-        ClosedByPolicy: a value is still there afterwards; nothing may leave.
+        ClosedByPolicy: a value is still in it afterwards; nothing may leave.
     """
     extraction = extract(request.tree)
     texts = [segment.text for segment in extraction.segments]
@@ -114,7 +114,7 @@ def _is_order(turn: object) -> bool:
 
 
 def _uncached(node: object) -> object:
-    """The same without prompt-cache breakpoints: these move on with every turn."""
+    """The same without prompt-cache breakpoints, which move on with every turn."""
     if isinstance(node, dict):
         return {key: _uncached(value) for key, value in node.items() if key != "cache_control"}
     return [_uncached(item) for item in node] if isinstance(node, list) else node
@@ -128,11 +128,11 @@ def _restored(tree: object, forms: Forms) -> object:
         restorer = Restorer(forms, in_json if is_json else None)
         return restorer.feed(text) + restorer.flush()
 
-    # Where probabilities of tokens are told, an answer has a hundred thousand names, few different.
+    # With token probabilities an answer has a hundred thousand names, few of them different.
     name_told = cache(told)
 
     def restored(node: object, depth: int, *, is_json: bool = False, given: bool = False) -> object:
-        """`given` marks a tool's arguments: as a tree they say what they would say as text."""
+        """`given` marks a tool's arguments: as a tree they are restored like a text."""
         if isinstance(node, str):
             return told(node, is_json=is_json)
         if depth > MAX_DEPTH:

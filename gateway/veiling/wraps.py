@@ -15,7 +15,7 @@ _MARKS: Final = (*FOREIGN_MARKS, BLOCK_MARK)
 
 
 def in_wrap(text: str, change: Callable[[object], object]) -> str:
-    """A wrap with its JSON changed; any other text, and a wrap that stays as it is, is the same."""
+    """A wrap with its JSON changed; other texts, and a wrap without changes, are returned as is."""
     if not text.startswith(_MARKS):
         return text
     mark, _, wrapped = text.partition(":")
@@ -30,7 +30,7 @@ def in_wrap(text: str, change: Callable[[object], object]) -> str:
 
 
 def beside_words(delta: Delta, change: Callable[[object], object]) -> Delta:
-    """A delta with what it says beside its words changed: a wrap, and at which words it stopped."""
+    """A delta whose parts besides words are changed: a wrap, and the stop sequence it ended at."""
     if delta.redacted:
         return msgspec.structs.replace(delta, redacted=in_wrap(delta.redacted, change))
     if delta.stop_sequence:
