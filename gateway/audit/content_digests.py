@@ -16,14 +16,14 @@ from gateway.audit.entries import content_digest
 _PROCESSORS = Path("/proc/cpuinfo")
 _OF_ONE_PROCESSOR = 16 * 1024
 _SHA_INSTRUCTIONS = frozenset({"sha_ni", "sha2"})
-"""As Linux names them on x86-64 and on 64-bit ARM."""
+"""Their names in Linux on x86-64 and on 64-bit ARM."""
 
 
 class ContentDigest(NamedTuple):
     name: str
     """The field of a `ContentReference` that holds it."""
     of: Callable[[bytes], str]
-    """In hex."""
+    """Gives the digest in hex."""
 
 
 def _sha256(sealed: bytes) -> str:
@@ -35,7 +35,7 @@ BLAKE2B = ContentDigest("blake2b", content_digest)
 
 
 def faster_digest(processors: Path = _PROCESSORS) -> ContentDigest:
-    """By what Linux says of the processor; BLAKE2b where it says nothing."""
+    """The faster digest on this processor, as Linux describes it; BLAKE2b without a description."""
     with suppress(OSError), processors.open(encoding="utf-8", errors="replace") as text:
         if not _SHA_INSTRUCTIONS.isdisjoint(text.read(_OF_ONE_PROCESSOR).split()):
             return SHA256

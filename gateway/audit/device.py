@@ -51,14 +51,14 @@ _ROOM_AT_FIRST_BYTES = 16 * 1024
 
 
 class AuditLimits(Struct, frozen=True):
-    """The sizes that the log may reach, and how long a caller waits for it."""
+    """Size limits of the log, and how long a caller waits for it."""
 
     segment_max_bytes: int = 64 * _MIB
-    """A segment that has reached this size is closed and a new one begun."""
+    """A segment that reaches this size is closed and a new one begun."""
     content_max_bytes: int = CONTENT_MAX_BYTES
-    """Content beyond this is cut off, and the record says how much."""
+    """Longer content is cut, and the record says by how much."""
     free_floor_bytes: int = 256 * _MIB
-    """With less space than this left, nothing is accepted: the disk is shared with others."""
+    """With less free space than this, nothing is accepted: others share the disk."""
     deadline_s: float = 2.0
     probe_s: float = 1.0
     """How long the device may be silent before a probe checks that it can still write."""
@@ -80,7 +80,7 @@ class SealContent(Struct, frozen=True):
 
 
 class ChainEnd(NamedTuple):
-    """The end of a log: its last acknowledged byte, and the hash of everything up to there."""
+    """The end of a log: its last acknowledged byte, and the hash of everything before it."""
 
     segment: int
     offset_bytes: int
@@ -92,7 +92,7 @@ Written = tuple[Receipt, bytes]
 
 
 class SegmentDevice:
-    """One worker's segments. Belongs to one thread after its construction."""
+    """One worker's segments. Used by one thread only after its construction."""
 
     def __init__(
         self,
@@ -116,14 +116,14 @@ class SegmentDevice:
         self._path = self._folder
         self._file_id = (0, 0)
         self._reach_bytes = 0
-        """The length of the open segment's file, with the zeros that wait to be overwritten."""
+        """The length of the open segment's file, including the zeros to be overwritten."""
         self._lock_state: FileState | None = None
         self._space_checked_s = -math.inf
         self._space_checked_at = 0
         self._is_draft = False
-        """Whether the next segment's file exists, because we failed while creating it."""
+        """Whether the next segment's file exists because creating it failed half-way."""
         self.end = self.found = ChainEnd(0, 0, GENESIS)
-        """The chain's end now, and its end when this process began."""
+        """The present end of the chain, and its end when this process began."""
 
     def open(self) -> None:
         """Take the worker's lock, find the end of its chain, and begin a segment there.
@@ -169,7 +169,7 @@ class SegmentDevice:
             with suppress(OSError):  # Then the next start removes it.
                 self._discard_draft()
         finally:
-            # Whatever became of the segment: the folder must not stay locked.
+            # Whatever happened to the segment: the folder must not stay locked.
             if self._lock_descriptor >= 0:
                 descriptor, self._lock_descriptor = self._lock_descriptor, -1
                 self._disk.close(descriptor)
@@ -187,9 +187,9 @@ class SegmentDevice:
         self._space_checked_s, self._space_checked_at = now, self.end.offset_bytes
 
     def _write_group(self, group: list[tuple[bytes, SealContent | None]]) -> list[Written]:
-        """The hottest lines of the log: twice for each request, so they call as little as they can.
+        """The hottest code of the log: twice for each request, so it makes few calls.
 
-        `leaf` and `chain` are `entries.leaf_hash` and `entries.chain_hash`, written out.
+        `leaf` and `chain` are `entries.leaf_hash` and `entries.chain_hash`, inlined.
         """
         segment, offset, chain = self.end
         worker, seal = self._worker, self._seal
@@ -227,9 +227,9 @@ class SegmentDevice:
         return written
 
     def _room_after(self, offset_bytes: int) -> int:
-        """How many zeros to write behind a group: as many bytes as the file has, up to a limit.
+        """How many zeros to write after a group: as many bytes as the file has, up to a limit.
 
-        A command that leaves one record needs none, and callers of the group wait for them too.
+        A command that leaves one record needs none, and a group's callers would wait for them too.
         """
         wanted = min(max(offset_bytes, _ROOM_AT_FIRST_BYTES), _ROOM_BYTES)
         return max(0, min(wanted, self._limits.segment_max_bytes - offset_bytes))
@@ -243,7 +243,7 @@ class SegmentDevice:
         key, sealed = self._keys.seal(sealing.organisation, sealing.subject, sealing.aad, kept)
         digest, length = self._digest.of(sealed), len(sealed)
         lost = f'"cut_bytes":{cut},' if cut > 0 else ""
-        # An `entries.ContentReference`, written out.
+        # An `entries.ContentReference`, inlined.
         text = f'{{"key":"{key}","length_bytes":{length},{lost}"{self._digest.name}":"{digest}"}}'
         return sealed, text.encode()
 
@@ -279,14 +279,14 @@ class SegmentDevice:
         self.end = ChainEnd(header.segment, len(frame), chain)
 
     def _discard_draft(self) -> None:
-        """Remove a file without a header: a verifier would take it for a break in the chain."""
+        """Remove a file without a header, which a verifier would take for a break in the chain."""
         if self._is_draft:
             self._lock()
             self._disk.remove(segment_path(self._folder, self.end.segment + 1))
             self._is_draft = False
 
     def _finish_segment(self) -> None:
-        """Close a segment that was written without an error, without the zeros behind its end.
+        """Close a segment written without errors, without the zeros after its end.
 
         Zeros that cannot be cut off, or that remain because the process was killed, do no harm.
         """
@@ -313,9 +313,9 @@ class SegmentDevice:
 
 
 def find_end(folder: Path, disk: Disk) -> ChainEnd:
-    """The end of the last segment's chain; what follows stays on disk, outside the chain.
+    """The end of the last segment's chain; anything after it stays on disk, outside the chain.
 
-    A file without a whole header (a crash while it was made) holds nothing and is removed.
+    A file without a complete header (a crash while it was made) holds nothing and is removed.
 
     Raises:
         BadFrame: the last segment's header was changed.
@@ -334,14 +334,16 @@ def find_end(folder: Path, disk: Disk) -> ChainEnd:
             disk.remove(path)
             continue
         with reader:
-            # A killed process may only have written it, and the power may go after what follows.
+            # A killed process may have written it without a sync; a power failure could keep what
+            # follows but lose this.
             reader.sync(disk)
             end, chain = reader.start_bytes, reader.start_chain
             try:
                 for record in checked_records(reader.records(), chain):
                     end, chain = record.stored.end_bytes, record.stored.chain
             except BadFrame as error:
-                # Not cut off but changed: service goes on, the verifier will name the place.
+                # Not cut off but changed: service continues, and the verifier will report the
+                # place.
                 is_cut = error.may_be_unsynced
                 event = Event.AUDIT_TAIL_CUT if is_cut else Event.AUDIT_SEGMENT_DAMAGED
                 log.warning(event, segment=number, offset_bytes=end, reason=error.reason)

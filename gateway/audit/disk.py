@@ -14,7 +14,7 @@ _ROOT: Final = 0
 
 
 class FileState(NamedTuple):
-    """Which file it is and how long: device and inode are no other's while a file is open."""
+    """Identifies a file and its length: device and inode are unique while the file is open."""
 
     device: int
     inode: int
@@ -27,7 +27,7 @@ class Disk:
     __slots__ = ("_named",)
 
     def make_folder(self, path: Path) -> None:
-        """With those above it; what is new is in its parent for good before this returns."""
+        """Make a folder and those above it; new ones are durable before this returns."""
         missing = [path, *path.parents]
         while missing and folder_lies_here(missing[-1]):
             missing.pop()
@@ -36,7 +36,7 @@ class Disk:
             try:
                 self.sync_folder(folder.parent)
             except OSError:
-                # The next attempt would take it for one that cannot be lost.
+                # The next attempt would believe that it is durable.
                 with suppress(OSError):
                     folder.rmdir()
                 raise
@@ -44,7 +44,8 @@ class Disk:
     def lock(self, path: Path, *, wait: bool = False) -> int:
         """A descriptor that holds a file's exclusive lock.
 
-        When another has it: BlockingIOError, or, where that is asked for, as long as it takes.
+        If another process has it: raises BlockingIOError or, if requested, waits as long as it
+        takes.
         """
         descriptor = _open_or_make(path, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -62,14 +63,14 @@ class Disk:
         path.unlink(missing_ok=True)
 
     def write(self, descriptor: int, data: bytes) -> None:
-        """All of `data`, in as many calls as it takes."""
+        """Write all of `data`, in as many calls as it takes."""
         written = os.write(descriptor, data)
         while written < len(data):
             data = data[written:]
             written = os.write(descriptor, data)
 
     def write_at(self, descriptor: int, data: bytes, offset_bytes: int) -> None:
-        """The same from a place of a file on, over what is there."""
+        """The same from a given place in a file on, overwriting what is there."""
         written = os.pwrite(descriptor, data, offset_bytes)
         while written < len(data):
             data, offset_bytes = data[written:], offset_bytes + written
@@ -89,7 +90,7 @@ class Disk:
             os.close(descriptor)
 
     def state(self, path: Path) -> FileState | None:
-        """Which file a path names now; None when it names none."""
+        """The file that a path names now; None if it names none."""
         try:
             named = os.stat(path)  # noqa: PTH116 - on the hot path, and half as dear
         except FileNotFoundError:
@@ -102,10 +103,10 @@ class Disk:
         return status.f_bavail * status.f_frsize
 
     def append_durably(self, path: Path, data: bytes) -> None:
-        """Add to a small file, made on first use, and wait until it cannot be lost.
+        """Add to a small file, made on first use, and wait until it is durable.
 
-        Its name is made durable too, unless this object has done that: whoever made the file may
-        have failed before it came to that.
+        Its name is made durable too, unless this object has already done so: the file's creator may
+        have failed before that.
         """
         descriptor = self.open_to_add(path)
         try:
@@ -113,7 +114,7 @@ class Disk:
             self.sync(descriptor)
             found = os.fstat(descriptor)
         except OSError as error:
-            error.filename = str(path)  # A write does not say where: a full disk would be any.
+            error.filename = str(path)  # The error of a write names no file.
             raise
         finally:
             self.close(descriptor)
@@ -123,15 +124,15 @@ class Disk:
             listed[path] = found.st_dev, found.st_ino
 
     def open_to_add(self, path: Path) -> int:
-        """A small file, made where there is none."""
+        """Open a small file, made if it does not exist."""
         return _open_or_make(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 
     def replace(self, draft: Path, path: Path) -> None:
-        """Give a file another's name; that is durable when its folder is synced."""
+        """Rename a file over another; durable once its folder is synced."""
         draft.rename(path)
 
     def _known_names(self) -> dict[Path, tuple[int, int]]:
-        """Which file each path is known to name for good; of this object alone."""
+        """The file that each path durably names, known to this object alone."""
         if not hasattr(self, "_named"):
             self._named: dict[Path, tuple[int, int]] = {}
         return self._named
@@ -167,7 +168,7 @@ def _make_folder(path: Path) -> None:
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(path.name, flags, dir_fd=folder)
             try:
-                # Else somebody has put another in its place.
+                # Otherwise somebody has put another in its place.
                 if not os.listdir(descriptor):  # noqa: PTH208 - a descriptor has no path
                     _give(descriptor, folder)
             finally:
@@ -179,7 +180,7 @@ def _make_folder(path: Path) -> None:
 
 @contextmanager
 def _folder_of(path: Path) -> Iterator[int]:
-    """Opened once: between two looks at its name its owner may lead that elsewhere."""
+    """Opened only once: between two look-ups, its owner could point the name elsewhere."""
     folder = os.open(path.parent, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY)
     try:
         yield folder
@@ -187,15 +188,15 @@ def _folder_of(path: Path) -> Iterator[int]:
         error.filename = str(path)
         raise
     finally:
-        with suppress(OSError):  # There is nothing in it that could be lost.
+        with suppress(OSError):  # It holds nothing that could be lost.
             os.close(folder)
 
 
 def _give(descriptor: int, folder: int) -> None:
-    """What root makes belongs to whom the folder around it belongs, whose worker could not open it.
+    """Give what root makes to the owner of its folder, whose worker could not open it otherwise.
 
-    Only what is new, and both by their descriptors: a name in somebody's folder may lead anywhere.
-    Where it cannot be given away, as on a share or in a container, it stays root's.
+    Only new things, and by their descriptors: a name in somebody's folder may lead anywhere. If it
+    cannot be given away, as on a share or in a container, it stays root's.
     """
     owner = os.fstat(folder)
     if owner.st_uid != _ROOT:

@@ -33,12 +33,12 @@ class ContentReference(Struct, frozen=True, omit_defaults=True):
     cut_bytes: int = 0
     """Bytes of plaintext beyond the limit, which were not kept."""
     sha256: str = ""
-    """Hex SHA-256 of what is stored, in place of `blake2b`: see `content_digests`."""
+    """Hex SHA-256 of the stored bytes, instead of `blake2b`: see `content_digests`."""
     blake2b: str = ""
-    """Hex BLAKE2b-256 (RFC 7693) of what is stored, so that proofs outlive the key."""
+    """Hex BLAKE2b-256 (RFC 7693) of the stored bytes, so that proofs outlive the key."""
 
     def matches(self, sealed: bytes) -> bool:
-        """Whether `sealed` is what was stored."""
+        """Whether `sealed` are the stored bytes."""
         digest = self.blake2b or self.sha256
         expected = content_digest(sealed) if self.blake2b else hashlib.sha256(sealed).hexdigest()
         return len(sealed) == self.length_bytes and digest == expected
@@ -99,7 +99,7 @@ def entry_bytes(record_json: bytes, reference_json: bytes = b"") -> bytes:
 
 
 def decode_entry(raw: bytes) -> Entry:
-    """Raises msgspec.DecodeError (or its ValidationError) unless `raw` is an entry."""
+    """Raises msgspec.DecodeError (or its ValidationError) if `raw` is no entry."""
     try:
         return _DECODER.decode(raw)
     except UnicodeDecodeError as error:
@@ -107,7 +107,7 @@ def decode_entry(raw: bytes) -> Entry:
 
 
 def leaf_hash(raw: bytes) -> bytes:
-    """RFC 6962 §2.1: the hash of a leaf, so that a Merkle log can take the same leaves later."""
+    """RFC 6962 §2.1: the hash of a leaf, as a Merkle log uses it."""
     return hashlib.sha256(b"\x00" + raw).digest()
 
 
@@ -151,7 +151,7 @@ def _cut_record(record: AuditRecord, string_limit: int, count_limit: int) -> Aud
 
 
 def _cut(value: _T, string_limit: int, count_limit: int) -> _T:
-    """The same value, with long strings and collections, and numbers beyond 64 bits, shortened."""
+    """The value with long strings and collections, and numbers beyond 64 bits, shortened."""
     return _cut_any(value, string_limit, count_limit)  # type: ignore[return-value]
 
 

@@ -17,12 +17,12 @@ _MARK: Final = re.compile(r"[0-9a-f]{16}")
 
 
 def folder_mark(directory: Path, disk: Disk, *, other_than: str = "") -> str:
-    """The mark of a folder, which gets one the first time.
+    """The mark of a folder, made at first use.
 
-    Where it has `other_than`, which another folder has as well, it gets one of its own.
+    If it is `other_than`, which another folder has as well, it is replaced by a new one.
 
     Raises:
-        OSError: it cannot be read, or made so that it is not lost.
+        OSError: it cannot be read, or not be made durable.
     """
     path = directory / MARK_NAME
     if (found := _read(path)) not in ("", other_than):
@@ -43,7 +43,7 @@ def folder_mark(directory: Path, disk: Disk, *, other_than: str = "") -> str:
 
 
 def _read(path: Path) -> str:
-    """Empty where there is none, or what is there is none."""
+    """Empty if there is none, or what is there is no mark."""
     try:
         said = path.read_text("ascii", "replace").strip()
     except FileNotFoundError:

@@ -23,7 +23,7 @@ _HEAD = struct.Struct("!IBII")
 _LENGTH_AND_KIND = struct.Struct("!IB")
 HEAD_BYTES = _HEAD.size
 _SECTOR_BYTES = 512
-"""What a disk writes completely or not at all; larger sectors hold several of these."""
+"""The unit that a disk writes completely or not at all; larger sectors are multiples of it."""
 
 
 class BadFrame(Exception):
@@ -36,9 +36,9 @@ class BadFrame(Exception):
         self.offset_bytes = offset_bytes
         self.reason = reason
         self.torn = torn
-        """Whether it looks like a write cut off by a crash: nothing acknowledged can be in it."""
+        """Whether it looks like a write cut off by a crash, which holds nothing acknowledged."""
         self.may_be_unsynced = torn or lacks_a_sector
-        """Whether it may be an unacknowledged write that was interrupted by a power failure."""
+        """Whether it may be an unacknowledged write that a power failure interrupted."""
 
 
 class Frame(NamedTuple):

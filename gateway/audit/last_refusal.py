@@ -6,9 +6,9 @@ from gateway.audit.writer import SegmentedAuditLog
 
 
 class LastRefusal:
-    """When a log last refused one of its owner's records, which it may have written all the same.
+    """When a log last refused a record of its owner's, which it may have written all the same.
 
-    Until everything is over that it was given before, that is so.
+    This stays uncertain until the log has finished everything that it was given before.
     """
 
     def __init__(self, log: SegmentedAuditLog) -> None:
@@ -16,11 +16,11 @@ class LastRefusal:
         self._refused_s = 0.0
 
     def note(self) -> None:
-        """It refused one now."""
+        """Note a refusal now."""
         self._refused_s = asyncio.get_running_loop().time()
 
     def forget(self) -> None:
-        """What it wrote is known."""
+        """Now it is known what the log wrote."""
         self._refused_s = 0.0
 
     @property
@@ -29,7 +29,7 @@ class LastRefusal:
 
     @property
     def may_be_written(self) -> bool:
-        """Whether the log is still busy with what it was given before it refused something."""
+        """Whether the log is still busy with what it was given before its refusal."""
         if not self._refused_s:
             return False
         begun_s = asyncio.get_running_loop().time() - self._log.stats().oldest_pending_s

@@ -20,13 +20,13 @@ Descriptor = TypeVar("Descriptor", bound=int | None)
 
 
 class WorkerLives(RequestInvalid):
-    """Whoever is to be declared gone holds the lock of its segments."""
+    """The worker that is to be declared gone holds the lock of its segments."""
 
     status = 409
 
 
 def lock_if_here(folder: Path, worker: str) -> int | None:
-    """A descriptor that holds the lock of a worker's segments; None where its folder is not here.
+    """A descriptor that holds the lock of a worker's segments; None if its folder is not here.
 
     Raises:
         WorkerLives: it holds the lock itself.
@@ -41,7 +41,7 @@ def lock_if_here(folder: Path, worker: str) -> int | None:
 
 @contextmanager
 def held_if_here(folder: Path, worker: str) -> Iterator[None]:
-    """With that lock held, where there is one; raises WorkerLives."""
+    """With that lock held, if there is one; raises WorkerLives."""
     descriptor = lock_if_here(folder, worker)
     try:
         yield
@@ -51,10 +51,10 @@ def held_if_here(folder: Path, worker: str) -> Iterator[None]:
 
 
 async def taken(take: Callable[[], Descriptor]) -> Descriptor:
-    """What takes a lock, in a thread; raises what it raises.
+    """Take a lock in a thread; raises the same errors.
 
-    Of a caller who is cancelled meanwhile it is given back as soon as it comes: nothing else would,
-    and its worker could not start before this process has ended.
+    If the caller is cancelled meanwhile, the lock is released as soon as it is taken: nothing else
+    would release it, and its worker could not start before this process ends.
     """
     taking = asyncio.create_task(asyncio.to_thread(take))
     try:

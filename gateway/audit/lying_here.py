@@ -11,16 +11,16 @@ from stat import S_ISDIR
 
 
 _AWAY = frozenset({ENOENT, ENOTDIR, ELOOP})
-"""As older Pythons have it: links that lead to each other lead to nothing, either."""
+"""As in older Pythons: links in a circle lead to nothing, either."""
 
 
 def lies_here(path: Path) -> bool:
-    """Whether anything of that name does; raises OSError where that cannot be told."""
+    """Whether something with that name exists; raises OSError if that cannot be told."""
     return _state(path) is not None
 
 
 def folder_lies_here(path: Path) -> bool:
-    """Whether a folder of that name does; raises OSError where that cannot be told."""
+    """Whether a folder with that name exists; raises OSError if that cannot be told."""
     found = _state(path)
     return found is not None and S_ISDIR(found.st_mode)
 

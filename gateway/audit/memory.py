@@ -9,7 +9,7 @@ from gateway.types import AuditRecord, Receipt
 
 
 class MemoryAuditLog:
-    """Records in the order of their arrival; set `failing` to refuse what comes next."""
+    """Records in the order of their arrival; set `failing` to refuse further ones."""
 
     def __init__(self, worker: str = "memory") -> None:
         self._worker = worker
@@ -36,7 +36,7 @@ class MemoryAuditLog:
         raw = entry_bytes(encode_record(record)[1])
         receipt = Receipt(self._worker, 1, self._length_bytes, leaf_hash(raw).hex())
         self._length_bytes += len(raw)
-        # Decoded from its bytes, like a record of a file: nobody holds a part of it any more.
+        # Decoded from its bytes, like a record in a file: nobody shares a part of it.
         self.records.append(decode_entry(raw).record)
         self.contents.append(content)
         self.receipts.append(receipt)

@@ -18,9 +18,10 @@ from gateway.types import AuditRecord, Receipt
 
 OPEN_NAME: Final = "open.json"
 OPEN_MAX: Final = 200_000
-"""So many are remembered; beyond, the file stays as it is, and a start reads from its place on."""
+"""How many are remembered; beyond, the file is left as it is, and a start reads from its place on.
+"""
 DOUBTFUL_MAX: Final = 20_000
-"""So many refused intents are looked for in the database once it answers: the last ones."""
+"""How many refused intents are looked for in the database once it answers: the latest."""
 LOOKS: Final = 2
 
 Spot = tuple[int, int]
@@ -28,7 +29,7 @@ Spot = tuple[int, int]
 
 
 class OpenLine(NamedTuple):
-    """The intent of a line of a batch: it may wait for a vendor for a day."""
+    """The intent of a batch's line, which may wait a day for a vendor."""
 
     spot: Spot
     batch: str
@@ -36,35 +37,35 @@ class OpenLine(NamedTuple):
 
 
 class OpenMark(Struct, frozen=True):
-    """What was open before one place of a worker's log."""
+    """The open intents before one place of a worker's log."""
 
     segment: int
     offset_bytes: int
     open: dict[str, Spot]
     """By request."""
     refused: tuple[str, ...] = ()
-    """Requests that neither device said it took: where one did, nothing was sent for them."""
+    """Requests whose intent neither device confirmed: if one has it, nothing was sent for them."""
 
 
 class OpenIntents:
-    """What is open now; belongs to one event loop."""
+    """The intents that are open now; belongs to one event loop."""
 
     def __init__(self) -> None:
         self._open: dict[str, tuple[int, int, Mapping[str, str]]] = {}
         self._refused: dict[str, tuple[AuditRecord, str]] = {}
         self._doubtful: dict[str, int] = {}
-        """How often each was looked for in the database, which may have taken it all the same."""
+        """How often each was looked for in the database, which may have stored it after all."""
         self._is_whole = False
-        """Whether what earlier processes left is in it, and nothing was too much."""
+        """Whether it includes what earlier processes left, and nothing was dropped."""
         self._marked: OpenMark | None = None
         self.wake = asyncio.Event()
-        """Set when what was refused should be looked for, since a device can be written again."""
+        """Set when refused intents should be looked for, because a device can be written again."""
 
     def __len__(self) -> int:
         return len(self._open)
 
     def note(self, record: AuditRecord, receipt: Receipt) -> None:
-        """A record is durable; called for each, so it does as little as it can."""
+        """A record is durable; called for each one, so it does as little as possible."""
         if record.stage == "outcome":
             self.close(record.request_id)
         elif record.stage == "intent":
@@ -77,39 +78,39 @@ class OpenIntents:
             self._refused[record.request_id] = record, receipt.leaf_hash
 
     def refused(self) -> list[tuple[AuditRecord, str]]:
-        """Intents, with their leaf hashes, of which their callers know nothing: none was sent."""
+        """Intents, with their leaf hashes, that their callers believe refused: nothing was sent."""
         return list(self._refused.values())
 
     def forget_refused(self, request_id: str) -> None:
-        """It is seen to."""
+        """It has been dealt with."""
         self._refused.pop(request_id, None)
 
     def note_doubtful(self, request_id: str) -> None:
-        """Neither device said that it took an intent, so its caller was refused."""
+        """Neither device confirmed an intent, so its caller was refused."""
         self._doubtful[request_id] = 0
         if len(self._doubtful) > DOUBTFUL_MAX:
             del self._doubtful[next(iter(self._doubtful))]
 
     def doubtful(self) -> frozenset[str]:
-        """Requests of which the database may have an intent that was answered too late."""
+        """Requests whose intent the database may have stored too late."""
         return frozenset(self._doubtful)
 
     def look_soon(self) -> None:
-        """A device can be written: what was refused, and not looked for yet, may be ended."""
+        """A device can be written: refused ones that were not looked for yet may now be ended."""
         if self._refused or 0 in self._doubtful.values():
             self.wake.set()
 
     def looked_for(self, request_ids: Iterable[str]) -> None:
-        """They were not there; what a commit was still under way for is there the second time."""
+        """They were not found; a commit then under way is found at the second look."""
         for request_id in request_ids:
             self._doubtful[request_id] = looks = self._doubtful.get(request_id, 0) + 1
             if looks == LOOKS:
                 del self._doubtful[request_id]
 
     def adopt(self, lines: Mapping[str, OpenLine], *, is_whole: bool = True) -> None:
-        """What earlier processes left open and is not closed yet.
+        """Add what earlier processes left open and is not closed yet.
 
-        From now on it can be marked, unless that is not all of it.
+        From now on it can be marked, unless that is not complete.
         """
         for request_id, each in lines.items():
             detail = {"batch": each.batch, "line": str(each.line)}
@@ -117,14 +118,14 @@ class OpenIntents:
         self._is_whole |= is_whole
 
     def close(self, request_id: str) -> None:
-        """Its outcome is durable; perhaps in another worker's log, or on the second device."""
+        """Its outcome is durable, perhaps in another worker's log or on the second device."""
         self._open.pop(request_id, None)
         if self._refused or self._doubtful:
             self._refused.pop(request_id, None)
             self._doubtful.pop(request_id, None)
 
     def lines(self) -> dict[str, OpenLine]:
-        """Those of lines of batches, by request; without what was refused."""
+        """Open lines of batches, by request, without refused ones."""
         return {
             request_id: OpenLine((segment, offset), detail["batch"], int(detail["line"]))
             for request_id, (segment, offset, detail) in self._open.items()
@@ -132,7 +133,7 @@ class OpenIntents:
         }
 
     def mark(self, segment: int, offset_bytes: int) -> OpenMark | None:
-        """What to keep for whoever starts next, at the end of what is noted; None: nothing new."""
+        """The mark for the next process, at the end of what is noted; None if nothing changed."""
         if len(self._open) > OPEN_MAX:
             self._open.clear()
             self._is_whole = False
@@ -147,7 +148,7 @@ class OpenIntents:
 
 
 def keep_mark(folder: Path, mark: OpenMark, disk: Disk) -> None:
-    """Replace a worker's file; raises OSError, and then the old one stands."""
+    """Replace a worker's file; after an OSError the old one is still there."""
     path = folder / OPEN_NAME
     draft = path.with_suffix(".draft")
     disk.remove(draft)
@@ -157,7 +158,7 @@ def keep_mark(folder: Path, mark: OpenMark, disk: Disk) -> None:
 
 
 def read_mark(folder: Path) -> OpenMark | None:
-    """None where there is none that can be read: then the whole log is read instead."""
+    """None if none can be read: then the complete log is read instead."""
     try:
         return msgspec.json.decode((folder / OPEN_NAME).read_bytes(), type=OpenMark)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -165,9 +166,9 @@ def read_mark(folder: Path) -> OpenMark | None:
 
 
 def refused_before(folder: Path) -> frozenset[str]:
-    """Requests that the last process of a worker refused, though a device may have their intents.
+    """Requests that a worker's last process refused, though a device may have their intents.
 
-    True wherever its mark lies: nothing was ever sent for them.
+    This holds for its mark at any place: nothing was ever sent for them.
     """
     mark = read_mark(folder)
     return frozenset(mark.refused if mark is not None else ())

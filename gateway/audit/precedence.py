@@ -12,19 +12,19 @@ from contextlib import suppress
 
 
 CROWD_RECORDS = 8
-"""More records than this in one group are a crowd."""
+"""A group with more records than this is a crowd."""
 SMALL_GROUPS_ENOUGH = 16
-"""After so many groups in a row that were none, there is no crowd any more."""
+"""After so many groups in a row that were no crowd, there is none any more."""
 
 
 class Precedence:
-    """Belongs to the thread that it speaks for, and is made in it."""
+    """Belongs to the thread whose priority it sets, and is made in it."""
 
     def __init__(self) -> None:
         self._small_in_a_row = SMALL_GROUPS_ENOUGH
 
     def note(self, records: int) -> None:
-        """After each group: how many records it had."""
+        """To be called after each group, with its number of records."""
         had_crowd = self._small_in_a_row < SMALL_GROUPS_ENOUGH
         self._small_in_a_row = 0 if records > CROWD_RECORDS else self._small_in_a_row + 1
         has_crowd = self._small_in_a_row < SMALL_GROUPS_ENOUGH
@@ -35,6 +35,6 @@ class Precedence:
 def _let_others_finish(*, always: bool) -> None:
     policy = getattr(os, "SCHED_BATCH" if always else "SCHED_OTHER", None)
     if policy is not None:
-        # Where a sandbox forbids it, everything goes on as before.
+        # If a sandbox forbids it, everything continues as before.
         with suppress(OSError):
             os.sched_setscheduler(0, policy, os.sched_param(0))

@@ -31,9 +31,9 @@ from gateway.types import AuditRecord, OutcomeStatus
 CRASHED: Final = "worker_crashed"
 ERASED: Final = "content_erased"
 GONE: Final = "worker_gone"
-"""Its worker never came back, and another one said so in its own log."""
+"""Its worker never came back, and another one recorded this in its own log."""
 OF_WORKER: Final = "worker"
-"""Names, in an outcome's detail, the worker whose intent it closes: its log may be nowhere here."""
+"""In an outcome's detail, the worker whose intent it closes: that log may be missing here."""
 _READ_AT_ONCE: Final = 500
 _OF_LINES: Final = ("batch", "line")
 _KEPT: Final = (
@@ -67,19 +67,19 @@ class Reckoned(Struct, frozen=True):
     """What an earlier process of a worker left open."""
 
     requests: list[OpenIntent]
-    """With lines of batches that were refused: nobody comes back to those."""
+    """Including refused lines of batches, to which nobody comes back."""
     lines: dict[str, OpenLine]
-    """Lines of batches by request: some wait for a vendor for a day, and are not cut off."""
+    """Lines of batches by request: they may wait a day for a vendor, and are not cut off."""
     unread: tuple[int, ...] = ()
-    """Segments that cannot be read at this moment. What began in them or before is not in here:
-    it may have ended there."""
+    """Segments that cannot be read at this moment. What began in them or earlier is left out,
+    because it may have ended there."""
 
 
 def open_intents(folder: Path, below: int, refused_ids: Collection[str] = ()) -> Reckoned:
-    """Those of a worker's segments before one; what is damaged there, the verifier names.
+    """Open intents of a worker's segments before a given one; the verifier reports any damage.
 
-    Reads what follows the place that the last process marked, or everything where there is no
-    such mark. In memory are the places of what is open, however long the log is.
+    Reads what follows the place that the last process marked, or everything without such a mark. It
+    holds the places of open intents in memory, however long the log is.
 
     Raises:
         OSError: the folder cannot be read.
@@ -98,7 +98,7 @@ def open_intents(folder: Path, below: int, refused_ids: Collection[str] = ()) ->
 
 
 def unread_bytes(folder: Path, below: int) -> int:
-    """How much `open_intents` would have to read; raises OSError where that cannot be told."""
+    """How much `open_intents` would have to read; raises OSError if that cannot be told."""
     (segment, offset), _ = _marked(folder, below)
     length = -offset
     for number in list_segments(folder):
@@ -109,7 +109,7 @@ def unread_bytes(folder: Path, below: int) -> int:
 
 
 def _marked(folder: Path, below: int) -> tuple[Spot, dict[str, Spot]]:
-    """From where on to read, and what was open there."""
+    """The place from which to read, and what was open there."""
     mark = read_mark(folder)
     if mark is None or not _is_inside(folder, mark, below):
         return (0, 0), {}
@@ -119,9 +119,9 @@ def _marked(folder: Path, below: int) -> tuple[Spot, dict[str, Spot]]:
 def read_intents(
     folder: Path, spots: Iterable[Spot], away: dict[tuple[str, int], OSError]
 ) -> Iterator[tuple[Spot, OpenIntent]]:
-    """Intents at these places of a worker's segments, without what is damaged or gone.
+    """Intents at these places of a worker's segments, without damaged or missing ones.
 
-    `away` takes what cannot be read at this moment.
+    `away` collects what cannot be read at this moment.
     """
     left = iter(spots)
     while some := list(islice(left, _READ_AT_ONCE)):
@@ -149,7 +149,7 @@ def _looked_up(
 
 
 def _is_inside(folder: Path, mark: OpenMark, below: int) -> bool:
-    """Whether a mark is of this log: one that a restored backup left here may be ahead of it."""
+    """Whether a mark is within this log: it may be ahead of a restored backup."""
     if mark.segment >= below:
         return False
     try:
@@ -159,7 +159,7 @@ def _is_inside(folder: Path, mark: OpenMark, below: int) -> bool:
 
 
 def _read(folder: Path, number: int, offset_bytes: int, found: dict[str, Spot]) -> None:
-    """Add the intents of one segment from an offset on, and take out those that ended."""
+    """Add the open intents of one segment from an offset on, and remove those that ended."""
     end = declared_end(folder, number)
     with SegmentReader(segment_path(folder, number), end) as reader:
         for stored in reader.records(offset_bytes):
@@ -171,7 +171,7 @@ def _read(folder: Path, number: int, offset_bytes: int, found: dict[str, Spot]) 
 
 
 def is_line(intent: OpenIntent, refused_ids: Collection[str]) -> bool:
-    """Whether it is of a line of a batch that may go on: one that was refused goes on anew."""
+    """Whether it is a line of a batch that may continue; a refused one begins anew."""
     begun = intent.record
     return "batch" in begun.detail and begun.request_id not in refused_ids
 
@@ -186,7 +186,7 @@ def refused(intent: OpenIntent, utc_us: int) -> AuditRecord:
 def end_of(
     intent: OpenIntent, utc_us: int, refused_ids: Collection[str], error: str = CRASHED
 ) -> AuditRecord:
-    """The outcome of a request that its worker left open, of which it may have kept a word."""
+    """The outcome of a request that its worker left open, or is known to have refused."""
     if intent.record.request_id in refused_ids:
         return refused(intent, utc_us)
     return closing(intent, utc_us, error)

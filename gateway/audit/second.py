@@ -16,27 +16,27 @@ from gateway.types import AuditRecord, Receipt
 
 
 SECOND_SUFFIX = "_db"
-"""Ends the worker's name in receipts of the second device; no configured worker's name can."""
+"""The end of the worker's name in receipts of the second device; no configured name can have it."""
 SECOND_SEGMENT = 1
 
 
 def is_second(worker: str) -> bool:
-    """Whether a receipt's or a record's worker is a second device."""
+    """Whether the worker of a receipt or record is a second device."""
     return worker.endswith(SECOND_SUFFIX)
 
 
 class SecondDevice(Protocol):
-    """Where records go while the first device cannot be written."""
+    """Takes records while the first device cannot be written."""
 
     @property
     def healthy(self) -> bool:
-        """Whether the last thing asked of it was done."""
+        """Whether its last operation succeeded."""
         ...
 
     async def append(
         self, record: AuditRecord, content: bytes | None = None, *, may_be_written: bool = False
     ) -> Receipt:
-        """`may_be_written`: the first device was given it, and may write it late.
+        """`may_be_written`: the first device was given the record, and may still write it.
 
         Raises:
             AuditUnavailable: it cannot write within its deadline either, or the log has the record
@@ -45,23 +45,23 @@ class SecondDevice(Protocol):
         ...
 
     async def probe(self) -> None:
-        """Find out whether it could be written; `healthy` says so afterwards."""
+        """Test whether it could be written; `healthy` tells the result."""
         ...
 
     async def rest(self) -> None:
-        """It is not needed now: what it holds for a next record goes back."""
+        """It is not needed now: release what it holds for the next record."""
         ...
 
 
 class TwoDeviceLog:
-    """An AuditLog over both; the first one is started by its owner."""
+    """An AuditLog on two devices; the first one is started by its owner."""
 
     def __init__(self, first: SegmentedAuditLog, second: SecondDevice | None) -> None:
         self._first = first
         self._second = second
         self._log = logger()
         self.is_carried = False
-        """Whether the second device took the last record that the first refused."""
+        """Whether the second device took the last record that the first one refused."""
 
     @property
     def healthy(self) -> bool:
@@ -82,14 +82,14 @@ class TwoDeviceLog:
     ) -> Receipt:
         is_asked = not self._first.healthy
         if is_asked:
-            # It looks every second whether it can again; until then nobody waits for it to fail.
+            # It checks itself every second; until it recovers, nobody waits for it to fail.
             with suppress(AuditUnavailable):
                 return self._carried(record, await second.append(record, content))
         try:
             receipt = await self._first.join(record, content)
         except AuditUnavailable:
             if is_asked:
-                # There is nobody else to ask: what neither takes is refused.
+                # There is no third device: what neither takes is refused.
                 self._note_doubtful(record)
                 raise
             return await self._carried_at_last(second, record, content)
@@ -106,7 +106,7 @@ class TwoDeviceLog:
     async def _carried_at_last(
         self, second: SecondDevice, record: AuditRecord, content: bytes | None
     ) -> Receipt:
-        """What the first did not take in time: it may do so yet."""
+        """Carry a record that the first device did not take in time, but may still take."""
         try:
             receipt = await second.append(record, content, may_be_written=True)
         except AuditUnavailable:
@@ -120,7 +120,7 @@ class TwoDeviceLog:
             self._first.open.note_doubtful(record.request_id)
 
     async def tend(self) -> None:
-        """Once a second: ask the second device whether it could write, while it is needed."""
+        """Once a second: test the second device while it is needed."""
         if self._second is None:
             return
         if self._first.healthy:
@@ -131,7 +131,7 @@ class TwoDeviceLog:
             self._first.open.look_soon()
 
     async def close(self) -> None:
-        """Write what is waiting, and give back what either device holds."""
+        """Write what is waiting, and release both devices."""
         await self._first.close()
         if self._second is not None:
             await self._second.rest()

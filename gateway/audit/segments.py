@@ -32,7 +32,7 @@ FORMAT = "gatewright-audit/1"
 LOCK_NAME = "lock"
 GENESIS = bytes(32)
 HASH_BYTES = 32
-# The default holds ten records; each refill is a system call that gives the interpreter away.
+# The default holds ten records; each refill is a system call that releases the interpreter.
 _BUFFER_BYTES = 64 * 1024
 _BLOCK_BYTES = 4 * 1024
 
@@ -69,7 +69,7 @@ Place = tuple[str, int, int]
 
 
 class CheckedRecord(NamedTuple):
-    """One record whose hashes were found right."""
+    """One record whose hashes were found correct."""
 
     stored: StoredRecord
     leaf: bytes
@@ -118,7 +118,7 @@ def written_bytes(path: Path) -> int:
 
 
 def _written(descriptor: int) -> int:
-    """The length of a file without the zeros that it ends with."""
+    """The length of a file without the zeros at its end."""
     end, step = os.fstat(descriptor).st_size, _BLOCK_BYTES
     while end > 0:
         begin = max(0, end - step)
@@ -130,7 +130,7 @@ def _written(descriptor: int) -> int:
 
 
 def encode_header(header: SegmentHeader) -> tuple[bytes, bytes]:
-    """The header's frame, and the chain hash that it starts."""
+    """The header's frame, and the chain hash that follows from it."""
     raw = msgspec.json.encode(header)
     return encode_frame(HEADER, raw), header_chain_hash(bytes.fromhex(header.previous_chain), raw)
 
@@ -142,7 +142,7 @@ class SegmentReader:
         """Raises BadFrame if there is no complete header of this format, OSError if unreadable."""
         self._file = path.open("rb", buffering=_BUFFER_BYTES)
         try:
-            # Before anything is read: what another process writes meanwhile comes after it.
+            # Before anything is read, so that what another process writes meanwhile comes later.
             self.size_bytes = _written(self._file.fileno())
             """Up to the last byte that is not zero: every record's frame ends with such a byte."""
             self.limit_bytes = self.size_bytes if limit_bytes is None else limit_bytes
@@ -170,7 +170,7 @@ class SegmentReader:
         self._file.close()
 
     def sync(self, disk: Disk | None = None) -> None:
-        """Sync what any process wrote to this file, so that what is read next cannot be lost."""
+        """Sync what any process wrote to this file, so that what is read next is durable."""
         (disk or Disk()).sync(self._file.fileno())
 
     def records(self, offset_bytes: int = 0) -> Iterator[StoredRecord]:
@@ -201,7 +201,7 @@ class SegmentReader:
             raise BadFrame(content.offset_bytes, "content without its record", torn=True)
 
     def record_at(self, offset_bytes: int) -> StoredRecord:
-        """The record whose frame begins there, without its content; raises BadFrame otherwise."""
+        """The record whose frame begins there, without its content; otherwise raises BadFrame."""
         self._file.seek(offset_bytes)
         frame = self._read(offset_bytes)
         if frame is None or frame.kind != RECORD or len(frame.payload) <= HASH_BYTES:
@@ -222,9 +222,9 @@ def read_entries(
 ) -> dict[Place, bytes]:
     """The JSON of records by their places; each segment is opened once.
 
-    What is missing or damaged is left out: one bad record must not hide the others. So is what
-    cannot be read at this moment, unless it must not count as lost: `strict` raises OSError then;
-    `away` collects it by worker and segment, and the others are read.
+    Missing or damaged ones are left out: one bad record must not hide the others. So are those that
+    cannot be read at this moment, unless they must not count as lost: `strict` raises OSError then;
+    `away` collects them by worker and segment, and the others are read.
     """
     entries: dict[Place, bytes] = {}
     by_segment: dict[tuple[str, int], list[int]] = {}
@@ -244,7 +244,7 @@ def read_entries(
 
 
 def _whole(path: Path, offsets: Iterable[int]) -> Iterator[tuple[int, bytes]]:
-    """The records of one segment that are there and not damaged."""
+    """The undamaged records of one segment at these places."""
     with suppress(BadFrame, FileNotFoundError), SegmentReader(path) as reader:
         for offset in sorted(offsets):
             with suppress(BadFrame):
@@ -257,9 +257,9 @@ def cause_of(error: OSError) -> str:
 
 
 def failure_at(place: Path, error: OSError) -> str:
-    """The file that failed, or at least the place, and why.
+    """The file that failed, or at least the place, and the reason.
 
-    An error of a write to an open file (most often a full disk) does not name the file by itself.
+    The error of a write to an open file (most often a full disk) does not name the file.
     """
     return f"{error.filename or place}: {error.strerror or error}"
 
@@ -278,10 +278,10 @@ def declared_end(folder: Path, number: int) -> int | None:
 def checked_records(
     records: Iterator[StoredRecord], previous_chain: bytes
 ) -> Iterator[CheckedRecord]:
-    """The same records, each with its hashes derived again.
+    """The same records, each with its hashes computed again.
 
     Raises:
-        BadFrame: at the first record whose chain, content or JSON is not what it should be.
+        BadFrame: at the first record whose chain, content or JSON is wrong.
     """
     for stored in records:
         leaf = leaf_hash(stored.raw)

@@ -56,7 +56,7 @@ class _Waiting(Struct, frozen=True):
 
 
 class _Group(Struct, frozen=True):
-    """The records that one turn of the loop handed over."""
+    """The records from one turn of the loop."""
 
     born_s: float
     members: list[_Waiting]
@@ -76,7 +76,7 @@ class SegmentedAuditLog:
         limits: AuditLimits | None = None,
         disk: Disk | None = None,
     ) -> None:
-        """Raises ConfigurationInvalid when the worker's name is not a safe folder name."""
+        """Raises ConfigurationInvalid if the worker's name is not a safe folder name."""
         if not is_worker_name(worker):
             reason = "must be 1 to 64 of a-z, 0-9, _ and -, not starting with _ or -"
             raise ConfigurationInvalid("settings", "worker", reason)
@@ -160,7 +160,7 @@ class SegmentedAuditLog:
         return await self.join(record, content)
 
     def join(self, record: AuditRecord, content: bytes | None = None) -> asyncio.Future[Receipt]:
-        """Add a record to the group that is forming; see `append`, which waits for it."""
+        """Add a record to the group that is forming; see `append`, which also waits for it."""
         if (
             self._state != "open"
             or self._stalled
@@ -181,7 +181,7 @@ class SegmentedAuditLog:
         self._forming_bytes += length
         self._pending_records += 1
         self._pending_bytes += length
-        # If the caller is cancelled, the record is written all the same.
+        # If the caller is cancelled, the record is still written.
         return future
 
     def _hand_over(self) -> None:
@@ -197,7 +197,7 @@ class SegmentedAuditLog:
         """Fail callers whose deadline has passed, and probe a device that has been silent."""
         now = self._loop.time()
         deadline_s, probe_s = self._limits.deadline_s, self._limits.probe_s
-        # A group that comes in between is still far from its deadline at the next beat.
+        # A group that comes in between is still far from its deadline at the next check.
         often_s = deadline_s / _HEARTBEATS_PER_DEADLINE if self._outstanding else deadline_s / 2
         interval = min(often_s, probe_s)
         for group in self._outstanding:
@@ -237,11 +237,11 @@ class SegmentedAuditLog:
             self._groups_total += 1
             self.recent.add(before, self.position, list(map(self._answer, members, written)))
         elif self.position != before:
-            # A probe began a new segment: unless that is noted, there would be a gap.
+            # A probe began a new segment: if that were not noted, there would be a gap.
             self.recent.add(before, self.position, [])
 
     def _answer(self, waiting: _Waiting, written: Written) -> ProjectedRecord:
-        """Wake one caller, and keep what it wrote for the projection."""
+        """Wake one caller, and keep its record for the projection."""
         receipt, entry = written
         self.open.note(waiting.record, receipt)
         if not waiting.future.done():
@@ -286,7 +286,7 @@ class SegmentedAuditLog:
         try:
             self._device.close()
         except OSError as error:
-            # All that was acknowledged is synced already, so `close` may still end well.
+            # All that was acknowledged is already synced, so `close` may still succeed.
             log.warning(Event.AUDIT_WRITE_FAILED, worker=self._worker, reason=str(error))
         self._loop.call_soon_threadsafe(self._finished.set_result, None)
 

@@ -33,7 +33,7 @@ ERASED_NAME = "erased-keys"
 
 
 class ErasedKey(Struct, frozen=True):
-    """One line of the list: the key's id says whose content is gone without naming anybody."""
+    """One line of the list: the key's id tells whose content is gone without naming anybody."""
 
     key: str
     erased_us: int
@@ -52,22 +52,22 @@ def matching_keys(directory: Path, organisation: str, subject: str | None) -> li
 
 
 class OlderKeys(Struct, frozen=True):
-    """Content keys of a subject, or of a whole organisation, parted by when they were made."""
+    """Content keys of a subject, or of an organisation, separated by when they were made."""
 
     found: tuple[WrappedKey, ...]
     younger: int
-    """How many were made later; they stay."""
+    """How many were made later; these stay."""
 
 
 class KeysByAge:
     """The keys of several key files, read once and asked for many subjects.
 
-    A key file only grows: what stands before a key of some time is no younger, whatever its date.
+    A key file only grows: whatever its date, a line before a key of some time is no younger.
     """
 
     def __init__(self, files: Iterable[Sequence[WrappedKey]]) -> None:
         self._youngest_us: list[list[int]] = []
-        """Of each file the least date from each line on: it never falls from line to line."""
+        """For each file, the earliest date from each line on; it never falls from line to line."""
         self._lines: dict[str, list[_Placed]] = {}
         self._of_subject: dict[tuple[str, str], list[_Placed]] = {}
         for file, lines in enumerate(files):
@@ -80,7 +80,7 @@ class KeysByAge:
                 self._of_subject.setdefault(subject, []).append(placed)
 
     def older(self, organisation: str, subject: str | None, until_us: int) -> OlderKeys:
-        """Those that were made until then; `subject` None is the whole organisation."""
+        """Those made until then; `subject` None means the entire organisation."""
         if subject is None:
             lines = self._lines.get(organisation, [])
         else:
@@ -96,7 +96,7 @@ class _Placed(NamedTuple):
 
 
 def damaged_keys(directory: Path, wrapper: KeyWrapper | None = None) -> list[DamagedLine]:
-    """The changed lines of all workers' key files; whose content they open is not known."""
+    """The changed lines of all workers' key files; it is not known whose content they open."""
     if not folder_lies_here(directory):
         return []
     workers = list_workers(directory)
@@ -106,10 +106,10 @@ def damaged_keys(directory: Path, wrapper: KeyWrapper | None = None) -> list[Dam
 def destroy_keys(
     directory: Path, list_folder: Path, keys: Iterable[WrappedKey], now_us: int, disk: Disk
 ) -> int:
-    """Destroy these keys in every worker's file; how many lines were removed.
+    """Destroy these keys in every worker's file; returns how many lines were removed.
 
-    They are on the list before the first one goes, so that a crash in between is made good by the
-    next start.
+    They are listed before the first one is removed, so that the next start completes what a crash
+    interrupted.
 
     Raises:
         OSError: not all of it could be done; doing it again is harmless.
@@ -120,7 +120,7 @@ def destroy_keys(
 def destroy_ids(
     directory: Path, list_folder: Path, keys: Iterable[str], now_us: int, disk: Disk
 ) -> int:
-    """The same of keys that are known by their ids alone, some of which may be gone."""
+    """The same for keys known only by id, some of which may be gone."""
     ids = set(keys)
     disk.make_folder(list_folder)
     lines = b"".join(
@@ -148,7 +148,7 @@ def erased_keys(list_folder: Path) -> dict[str, int]:
 
 
 def listed_here(directory: Path, list_folder: Path) -> list[WrappedKey]:
-    """Keys on the list that lie here all the same, of all workers."""
+    """Listed keys that are nevertheless still here, of all workers."""
     if not folder_lies_here(directory) or not (erased := erased_keys(list_folder)):
         return []
     return [
@@ -160,9 +160,9 @@ def listed_here(directory: Path, list_folder: Path) -> list[WrappedKey]:
 
 
 def apply_list(directory: Path, list_folder: Path, disk: Disk, spared: Collection[str] = ()) -> int:
-    """Destroy again what is on the list; how many keys a restored backup had brought back.
+    """Destroy listed keys again; returns how many a restored backup had brought back.
 
-    What an erasure that broke off has not overwritten is, too. `spared` are ids that stay.
+    Also overwrites what an interrupted erasure has not. `spared` are ids that stay.
     """
     if not folder_lies_here(directory):
         return 0
@@ -170,7 +170,7 @@ def apply_list(directory: Path, list_folder: Path, disk: Disk, spared: Collectio
 
 
 def finish_broken_off(directory: Path, disk: Disk) -> None:
-    """Overwrite what a destruction that broke off has not: its keys are in no file any more.
+    """Overwrite what an interrupted destruction left: its keys are in no file any more.
 
     Raises:
         OSError: not all of it could be done.
@@ -205,7 +205,7 @@ def _rewrite(folder: Path, ids: set[str], disk: Disk) -> int:
     for line in lines:
         is_erased = named_by(line) in ids
         removed += is_erased
-        # With the empty line behind it, or one that a crash cut off would seem to have ended.
+        # With the empty line after it; otherwise a line that a crash cut off would seem complete.
         if not is_erased and not (is_after and not line):
             kept.append(line)
         is_after = is_erased

@@ -16,31 +16,31 @@ from gateway.audit.segments import list_workers
 
 
 FIRST_DAY: Final = 19_723
-"""2024-01-01: no content was sealed before. A machine without a battery starts in 1970 or so."""
+"""2024-01-01: no content is older. A machine without a battery starts in 1970 or so."""
 
 
 class Dated(Struct, frozen=True):
-    """A key, and the day from which its content's time is counted."""
+    """A key, and the day from which its content's age is counted."""
 
     line: WrappedKey
     day: int
     """Days since 1970-01-01, UTC."""
     is_sure: bool = True
-    """False where it may be younger: no later key says how young."""
+    """False if it may be younger: no later key limits its date."""
 
 
 class Aged(Struct, frozen=True):
-    """The content keys of one organisation, parted by whether their time is over."""
+    """The content keys of one organisation, separated by whether their time is over."""
 
     old: tuple[Dated, ...] = ()
     young_day: int = 0
-    """That of the oldest whose time is not over; 0 where there is none."""
+    """The day of the oldest key whose time is not over; 0 if there is none."""
 
 
 def aged_keys(directory: Path, days: Mapping[str, int], today: int) -> dict[str, Aged]:
-    """Of every organisation in `days` that has keys here, of all workers; raises OSError.
+    """For every organisation in `days` with keys here, of all workers; raises OSError.
 
-    `days` is how long each keeps its content. Every file is read once, whoever has keys in it.
+    `days` is how long each keeps its content. Every file is read only once for all of them.
     """
     old, young = dict[str, list[Dated]](), dict[str, int]()
     workers = list_workers(directory) if folder_lies_here(directory) else []
@@ -56,16 +56,16 @@ def aged_keys(directory: Path, days: Mapping[str, int], today: int) -> dict[str,
 
 
 def _lines(folder: Path) -> Iterator[WrappedKey]:
-    """One after the other: a file may have some hundred thousand."""
+    """One at a time: a file may have some hundred thousand."""
     return (key for line in raw_lines(folder) if (key := whole_line(line)) is not None)
 
 
 def dated(lines: Iterable[WrappedKey], today: int) -> Iterator[Dated]:
-    """The keys of one file in their order.
+    """The keys of one file in order.
 
-    One whose date is out of order is taken for as old as the next one in order: its content lives
-    rather somewhat longer than not long enough, for that cannot be mended. A day of a difference
-    is none: a clock may be corrected about midnight.
+    A key whose date is out of order is taken to be as old as the next one in order: its content is
+    kept rather a little too long than too short, which could not be repaired. A difference of one
+    day is ignored: a clock may be corrected around midnight.
     """
     latest, waiting = FIRST_DAY, list[WrappedKey]()
     for line in lines:
@@ -81,5 +81,5 @@ def dated(lines: Iterable[WrappedKey], today: int) -> Iterator[Dated]:
 
 
 def alone(line: WrappedKey) -> Dated:
-    """A key that stands in no file: nothing behind it says how young it is."""
+    """A key that is in no file: no later key shows how young it is."""
     return Dated(line, max(line.day, FIRST_DAY), is_sure=line.day >= FIRST_DAY)

@@ -24,11 +24,11 @@ from gateway.clock import DAY_US, Clock
 
 KEYS_NAME = "keys.jsonl"
 KEY_DESTROYED: Final = "the content's key was destroyed"
-"""Why content is unreadable for good; any other reason may pass."""
+"""Why content is unreadable for good; any other reason may be temporary."""
 KEY_ELSEWHERE: Final = "the content's key lies in another audit folder"
 KEY_DAMAGED: Final = "the content's key may stand in a damaged line of its worker's key file"
 LOCK_NAME = "keys.lock"
-"""Held while the key file is added to or rewritten: erasure is another process."""
+"""Held while the key file is extended or rewritten: erasure runs in another process."""
 NONCE_BYTES = 12
 _NONCES_DRAWN = 64
 _KEY_BYTES = 32
@@ -38,24 +38,24 @@ _ID = re.compile(rb'\{"key":"([0-9a-f]{16})",')
 
 
 class KeyWrapper(Protocol):
-    """What keeps data keys safe; `gateway.secrets.envelope.MasterKey` is one."""
+    """Protects data keys; `gateway.secrets.envelope.MasterKey` is one."""
 
     @property
     def key_id(self) -> str: ...
 
     @property
     def key_ids(self) -> frozenset[str]:
-        """Its own, and those of others that open what they wrapped."""
+        """The id of its own key, and of others that open what they wrapped."""
         ...
 
     def wrap(self, key: bytes, aad: bytes) -> bytes: ...
 
     def unwrap(self, wrapped: bytes, aad: bytes) -> bytes:
-        """Raises ValueError when none of the keys wrapped the bytes with this `aad`."""
+        """Raises ValueError if none of the keys wrapped the bytes with this `aad`."""
         ...
 
     def opened_by(self, wrapped: bytes, aad: bytes) -> str:
-        """The id of the key that wrapped the bytes with this `aad`; empty for none of these."""
+        """The id of the key that wrapped the bytes with this `aad`; empty if none of these did."""
         ...
 
 
@@ -71,7 +71,7 @@ class WrappedKey(Struct, frozen=True):
     wrapped: bytes
     created_us: int
     subject: str = ""
-    """Whose words it seals: a keyed digest of the end user; empty where none was named."""
+    """Whose words it encrypts: a keyed digest of the end user; empty if none was named."""
 
     def aad(self) -> bytes:
         """Binds the wrapped key to its line, so that lines cannot be swapped."""
@@ -80,13 +80,13 @@ class WrappedKey(Struct, frozen=True):
 
 
 class DamagedLine(Struct, frozen=True):
-    """A line of `keys.jsonl` that is not as it was written."""
+    """A line of `keys.jsonl` that was changed after it was written."""
 
     worker: str
     number: int
-    """From 1, empty ones counted too."""
+    """From 1, counting empty ones too."""
     key: str
-    """Empty where its id cannot be read, or may be what was changed."""
+    """Empty if its id cannot be read, or may itself have been changed."""
     reason: str
 
     def __str__(self) -> str:
@@ -110,13 +110,13 @@ class DataKeys:
         self._ciphers: dict[tuple[str, str], tuple[str, AESGCM]] = {}
         self._looked_s = -math.inf
         self._file: FileState | None = None
-        """The key file as we left it."""
+        """The key file's state when this object last used it."""
         self._nonces: list[bytes] = []
 
     def seal(
         self, organisation: str, subject: str, aad: bytes, content: bytes
     ) -> tuple[str, bytes]:
-        """The key's id, and nonce, ciphertext and tag of the content.
+        """The key's id, and the content's nonce, ciphertext and tag.
 
         Raises:
             OSError: a new key could not be made durable; nothing was encrypted with it.
@@ -133,9 +133,9 @@ class DataKeys:
         return known[0], nonce + known[1].encrypt(nonce, content, aad)
 
     def look_at_the_clock(self) -> None:
-        """Before each group: a new day begins with new keys, and so does a rewritten key file.
+        """Before each group: new keys are used from a new day, or a rewritten key file, on.
 
-        After an erasure a key that we still hold would seal what nobody can ever open.
+        A cached key that an erasure removed would encrypt content that nobody can ever open.
         """
         now_s = self._clock.monotonic_s()
         if 0 <= now_s - self._looked_s < _LOOK_EVERY_S:
@@ -148,9 +148,9 @@ class DataKeys:
         self._look_at_the_file()
 
     def _look_at_the_file(self) -> None:
-        """Let go of all keys where somebody else has changed it: some may be gone.
+        """Forget all keys if somebody else has changed the file: some may have been removed.
 
-        Its length tells too: after two erasures a file may have the number of the one before.
+        Its length counts too: after two erasures a file may have the previous one's inode number.
         """
         if self._disk.state(self._path) != self._file:
             self._ciphers.clear()
@@ -167,7 +167,7 @@ class DataKeys:
             subject=subject,
         )
         line = msgspec.structs.replace(draft, wrapped=self._wrapper.wrap(key, draft.aad()))
-        # The first line break ends a line that a crash may have cut off; an empty line is nothing.
+        # The first line break ends a line that a crash may have cut off; empty lines are ignored.
         lock = self._disk.lock(self._path.with_name(LOCK_NAME), wait=True)
         try:
             self._look_at_the_file()
@@ -179,10 +179,10 @@ class DataKeys:
 
 
 def _draw_nonces() -> list[bytes]:
-    """Random nonces, drawn for many at once.
+    """Random nonces, drawn for many contents at once.
 
-    Each draw is a system call that lets the interpreter go; under load the thread then waits
-    for it, for every record of a group, while all callers of the group wait for the thread.
+    Each draw is a system call that releases the interpreter; under load the thread then waits to
+    get it back, for every record of a group, while all callers of the group wait for it.
     """
     drawn = os.urandom(NONCE_BYTES * _NONCES_DRAWN)
     return [drawn[at : at + NONCE_BYTES] for at in range(0, len(drawn), NONCE_BYTES)]
@@ -200,16 +200,16 @@ class ContentOpener:
 
     @classmethod
     def of_lines(cls, lines: Iterable[WrappedKey], wrapper: KeyWrapper) -> Self:
-        """For content whose keys do not lie in a worker's folder."""
+        """For content whose keys are not in a worker's folder."""
         opener = cls(None, wrapper)
         opener._lines = {line.key: line for line in lines}
         return opener
 
     def require(self, key: str) -> None:
-        """Raises ContentUnreadable where there is no such key: wherever the content is, it is shut.
+        """Raises ContentUnreadable if there is no such key: then the content cannot be opened.
 
-        Asked before the content is looked for: that it cannot be found says nothing of its key.
-        A damaged line may be mended, so while it may be this key's nobody calls that destroyed.
+        Checked before the content is searched, for a missing content says nothing about its key. A
+        damaged line may be repaired, so while it may be this key's, nobody calls that destroyed.
         """
         if key not in self._lines:
             if self._damaged is None:
@@ -219,7 +219,7 @@ class ContentOpener:
             raise ContentUnreadable(KEY_DAMAGED if is_damaged else KEY_DESTROYED)
 
     def open(self, key: str, sealed: bytes, aad: bytes) -> bytes:
-        """Raises ContentUnreadable; which of its reasons applies is in the message."""
+        """Raises ContentUnreadable; the message gives the reason."""
         cipher = self._ciphers.get(key)
         if cipher is None:
             cipher = self._ciphers[key] = self._unwrap(key)
@@ -238,7 +238,7 @@ class ContentOpener:
 
 
 def is_key_destroyed(folder: Path, key: str, wrapper: KeyWrapper) -> bool:
-    """Whether a worker's key file lies here, is whole, and has no such key any more."""
+    """Whether a worker's key file is here and undamaged, and no longer has this key."""
     if not lies_here(folder / KEYS_NAME):
         return False
     try:
@@ -249,13 +249,13 @@ def is_key_destroyed(folder: Path, key: str, wrapper: KeyWrapper) -> bool:
 
 
 def read_keys(folder: Path) -> list[WrappedKey]:
-    """All whole lines of a worker's `keys.jsonl`; a line cut off by a crash was never used."""
+    """All complete lines of a worker's `keys.jsonl`; a line cut off by a crash was never used."""
     found = (whole_line(line) for line in raw_lines(folder))
     return [key for key in found if key is not None]
 
 
 def raw_lines(folder: Path) -> list[bytes]:
-    """The key file as it lies there; joined by line breaks these are its bytes again."""
+    """The lines of the key file; joined by line breaks these are its bytes again."""
     try:
         return (folder / KEYS_NAME).read_bytes().split(b"\n")
     except FileNotFoundError:
@@ -263,7 +263,7 @@ def raw_lines(folder: Path) -> list[bytes]:
 
 
 def named_by(line: bytes) -> str:
-    """Which key a line holds, damaged or not; empty where that cannot be read."""
+    """The id of the key in a line, damaged or not; empty if it cannot be read."""
     whole = whole_line(line)
     if whole is not None:
         return whole.key
@@ -272,9 +272,9 @@ def named_by(line: bytes) -> str:
 
 
 def damaged_lines(folder: Path, wrapper: KeyWrapper | None) -> list[DamagedLine]:
-    """Lines of a worker's file that were changed; a `wrapper` finds also those that still parse.
+    """Lines of a worker's file that were changed; a `wrapper` also finds those that still parse.
 
-    A line that a crash cut off is none of them.
+    A line that a crash cut off does not count.
     """
     lines = raw_lines(folder)
     found = []
@@ -287,7 +287,7 @@ def damaged_lines(folder: Path, wrapper: KeyWrapper | None) -> list[DamagedLine]
 
 
 def _reason(line: bytes, wrapper: KeyWrapper | None) -> str:
-    """What is wrong with a line; empty for nothing."""
+    """What is wrong with a line; empty if nothing is."""
     key = whole_line(line)
     if key is None:
         return "it cannot be read" if line else ""
@@ -295,7 +295,7 @@ def _reason(line: bytes, wrapper: KeyWrapper | None) -> str:
         return ""
     opened_by = wrapper.opened_by(key.wrapped, key.aad())
     if not opened_by:
-        # Of another master key it does not open anyhow: whose it is, says `masters`.
+        # It cannot open another master key's anyway; `masters` tells whose that is.
         is_ours = key.master in wrapper.key_ids
         return "it was changed: its key does not open" if is_ours else ""
     is_told = key.master == opened_by
@@ -303,15 +303,15 @@ def _reason(line: bytes, wrapper: KeyWrapper | None) -> str:
 
 
 def _is_torn(line: bytes, after: list[bytes]) -> bool:
-    """Whether a crash cut a line off: it never ended, so what was added later follows at once.
+    """Whether a crash cut a line off: it never ended, so the next one follows it directly.
 
-    Whole lines end with a line break, and the one added next begins with another.
+    Complete lines end with a line break, and each added line begins with one.
     """
     return after != [b""] and not line.endswith(b"}")
 
 
 def whole_line(line: bytes) -> WrappedKey | None:
-    """The key of a line; None where it cannot be read."""
+    """The key of a line; None if it cannot be read."""
     try:
         return msgspec.json.decode(line, type=WrappedKey)
     except (msgspec.MsgspecError, UnicodeDecodeError):

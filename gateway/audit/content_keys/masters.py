@@ -16,26 +16,26 @@ KEYS_THAT_SIGN: Final = "keys that sign the log"
 
 
 def masters_of(directory: Path) -> set[str]:
-    """Their ids, of all workers; raises OSError where the folder cannot be read."""
+    """Ids of their master keys, of all workers; raises OSError if the folder cannot be read."""
     return masters_of_signers(directory).keys() | masters_of_contents(directory).keys()
 
 
 def masters_of_contents(directory: Path) -> Counter[str]:
-    """How many keys of contents each of them wrapped; raises OSError."""
+    """How many content keys each master key wrapped; raises OSError."""
     return Counter(
         line.master for worker in _workers(directory) for line in read_keys(directory / worker)
     )
 
 
 def masters_of_signers(directory: Path) -> Counter[str]:
-    """How many keys that sign the log each of them wrapped; raises OSError."""
+    """How many signing keys of the log each master key wrapped; raises OSError."""
     return Counter(
         line.master for worker in _workers(directory) for line in read_signers(directory / worker)
     )
 
 
 def hanging_in(directory: Path, key_ids: Collection[str]) -> dict[str, Counter[str]]:
-    """How much of each kind hangs on each of these master keys, by its id; raises OSError.
+    """How many keys of each kind depend on each of these master keys, by id; raises OSError.
 
     Files that name none of them are not read line by line.
     """

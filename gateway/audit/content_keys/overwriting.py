@@ -14,18 +14,18 @@ from gateway.audit.lying_here import lies_here
 
 
 _DRAFT, _SPENT = ".draft", ".spent"
-"""What a file is called before it is put in place, and until what it held is overwritten."""
+"""Suffixes of a file before it is put in place, and until its old content is overwritten."""
 _NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
-"""How a file system says that it gives no file a second name."""
+"""Errors of file systems on which a file cannot have a second name."""
 
 
 def put_in_place(path: Path, data: bytes, disk: Disk) -> None:
-    """Replace a file; its caller holds what keeps others from writing it. Raises OSError."""
+    """Replace a file; the caller holds the lock that keeps other writers away. Raises OSError."""
     draft, spent = path.with_suffix(_DRAFT), path.with_suffix(_SPENT)
     try:
         disk.append_durably(draft, data)
     except OSError:
-        # Where a disk is full, what was written would keep the last of it from everybody else.
+        # On a full disk, the draft would take the last space from everybody else.
         with suppress(OSError):
             overwrite_left_over(path, disk)
         raise
@@ -41,14 +41,14 @@ def put_in_place(path: Path, data: bytes, disk: Disk) -> None:
 
 
 def left_over(path: Path) -> list[Path]:
-    """What a replacement left that broke off; beside no file each may be the last one of it."""
+    """Leftovers of an interrupted replacement; without the file, each may be the last copy."""
     found = [path.with_suffix(suffix) for suffix in (_DRAFT, _SPENT) if lies_here(path)]
     return [each for each in found if lies_here(each)]
 
 
 def overwrite_left_over(path: Path, disk: Disk) -> None:
-    """Overwrite and remove that; raises OSError."""
-    disk.sync_folder(path.parent)  # What a file was replaced by has to be there for good.
+    """Overwrite and remove leftovers; raises OSError."""
+    disk.sync_folder(path.parent)  # The file's replacement has to be durable first.
     for each in left_over(path):
         if not each.samefile(path):
             with each.open("r+b") as left:
@@ -62,7 +62,7 @@ def _overwrite(old: int) -> None:
 
 
 def _give_second_name(path: Path, spent: Path) -> None:
-    """Who comes after a crash finds by it what is not overwritten yet."""
+    """After a crash, this name tells the next process what is not overwritten yet."""
     try:
         spent.hardlink_to(path)
     except OSError as error:

@@ -24,18 +24,18 @@ _Anew = Callable[[bytes], bytes]
 
 
 def rewrap_contents(folder: Path, keys: KeyWrapper, disk: Disk) -> int:
-    """Those of a worker's contents; how many lines were wrapped anew. Raises OSError."""
+    """Rewrap keys of a worker's contents; returns how many lines changed. Raises OSError."""
     return _rewrite(folder, KEYS_NAME, partial(_anew, whole_line, keys), disk)
 
 
 def rewrap_signers(folder: Path, keys: KeyWrapper, disk: Disk) -> int:
-    """Those that sign a worker's log; how many lines were wrapped anew. Raises OSError."""
+    """Rewrap keys that sign a worker's log; returns how many lines changed. Raises OSError."""
     return _rewrite(folder, SIGNERS_NAME, partial(_anew, whole_signer, keys), disk)
 
 
 def _rewrite(folder: Path, name: str, anew: _Anew, disk: Disk) -> int:
     path = folder / name
-    # Most of the work is done before the lock is taken: a worker that wants a key waits for that.
+    # Most of the work is done before taking the lock, for which a worker may wait to make a key.
     prepared = {line: anew(line) for line in _lines(path)}
     is_changed = any(line != new for line, new in prepared.items())
     if not is_changed and not left_over(path):
@@ -54,7 +54,7 @@ def _rewrite(folder: Path, name: str, anew: _Anew, disk: Disk) -> int:
 
 
 def _anew(read: Callable[[bytes], _Line | None], keys: KeyWrapper, line: bytes) -> bytes:
-    """A line under the present master key; as it is where it cannot be, or need not be."""
+    """A line under the present master key; unchanged if that is impossible or unnecessary."""
     found = read(line)
     if found is None or found.master == keys.key_id:
         return line

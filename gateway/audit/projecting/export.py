@@ -30,14 +30,14 @@ from gateway.audit.segments import Place, segment_path
 
 
 class SealedContent(Struct, frozen=True):
-    """Content that lies in the database, and its key; None when that was destroyed."""
+    """Content in the database, and its key; None if that was destroyed."""
 
     sealed: bytes
     key: WrappedKey | None
 
 
 class DatabaseContents(Protocol):
-    """Contents of records that the second device took."""
+    """Contents of the second device's records."""
 
     async def sealed(self, place: Place) -> SealedContent | None: ...
 
@@ -51,9 +51,9 @@ async def export_records(
 ) -> AsyncIterator[dict[str, object]]:
     """One flat object per row; with `directory` and `keys`, `content` is decrypted into it.
 
-    `second` has the contents of records that never were in a segment.
-    Content that cannot be read is `content_error`, and a record that cannot is `record_error`, so
-    that an export never stops half-way.
+    `second` has the contents of records that never were in a segment. Unreadable content becomes
+    `content_error`, and an unreadable record `record_error`, so that an export never stops
+    half-way.
     """
     openers: dict[str, ContentOpener] = {}
     async for row in rows:
@@ -77,9 +77,9 @@ async def export_records(
 
 
 def export_line(row: SequencedRecord) -> dict[str, object]:
-    """Number, place and hash of a record, then all its fields, defaults included.
+    """Number, place and hash of a record, then all its fields, including defaults.
 
-    With `ended_again` where it is not its request's first outcome: whoever adds up leaves it out.
+    With `ended_again` if it is not its request's first outcome: sums leave it out.
     """
     projected = row.projected
     place = {
@@ -104,8 +104,8 @@ def export_line(row: SequencedRecord) -> dict[str, object]:
 async def segment_rows(directory: Path) -> AsyncIterator[SequencedRecord]:
     """All records of a directory, numbered by the projector's rule, worker after worker.
 
-    With one worker these are the database's numbers; with several, the database knows in which
-    order they were projected and this does not. All rows are held in memory.
+    With one worker these are the database's numbers; with several they differ, because only the
+    database knows the order of projection. All rows are held in memory.
     """
     sink = MemoryAuditSink()
     await Projector(directory, sink).catch_up()
@@ -116,7 +116,7 @@ async def segment_rows(directory: Path) -> AsyncIterator[SequencedRecord]:
 def read_content(
     folder: Path, projected: ProjectedRecord, reference: ContentReference, opener: ContentOpener
 ) -> bytes:
-    """Raises ContentUnreadable when the key is gone or the bytes are not what was recorded."""
+    """Raises ContentUnreadable if the key is gone or the bytes are not the recorded ones."""
     opener.require(reference.key)
     start = projected.offset_bytes - reference.length_bytes
     if start <= HEAD_BYTES:
@@ -151,7 +151,7 @@ def _content_fields(
 
 
 def _elsewhere(worker: str) -> str:
-    """Said of content whose key file is not here: that says nothing of whether it is destroyed."""
+    """The error if a content's key file is elsewhere: its key may or may not be destroyed."""
     return f"{KEY_ELSEWHERE}: read it where worker {worker} has its folder"
 
 

@@ -18,10 +18,10 @@ from gateway.types import AuditRecord
 GROUP_ROWS = 5000
 _INT64_MAX = 2**63 - 1
 _NO_CONTENT = ("content", "content_error", "content_reference")
-"""Fields of an exported line that are left out: what was said, and where it lies."""
+"""Fields of an exported line that are left out: the content, and its place."""
 _TIME = "utc"
 _AGAIN = "ended_again"
-"""True of an outcome that is not its request's first: sums leave it out."""
+"""True for an outcome that is not its request's first: sums leave it out."""
 
 
 class ParquetUnavailable(Exception):
@@ -111,13 +111,13 @@ def _row(line: Mapping[str, Any]) -> dict[str, Any]:
     row[_TIME] = row.pop("utc_us", None)
     row.setdefault(_AGAIN, False)
     if line.get("facts"):
-        # What JSON leaves out because it is the usual is no gap in a column.
+        # JSON leaves out defaults; a column has them.
         row["facts"] = structs.asdict(msgspec.convert(line["facts"], RecordedFacts))
     return row
 
 
 def _value(value: object) -> object:
-    """Numbers beyond 64 bits, which JSON can hold, become the largest there is."""
+    """Numbers beyond 64 bits, which JSON allows, become the largest possible one."""
     if isinstance(value, int) and not isinstance(value, bool):
         return max(-_INT64_MAX, min(_INT64_MAX, value))
     if isinstance(value, Mapping):

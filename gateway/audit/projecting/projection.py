@@ -13,29 +13,29 @@ Position = tuple[int, int]
 """Segment number and offset of the next byte to read in it."""
 
 START: Position = (1, 0)
-"""Where a worker stands that a sink has never heard of."""
+"""The position of a worker that a sink has never heard of."""
 RETIRED: Position = (1 << 60, 0)
-"""Where a worker stands whose name was retired: behind all that it could ever write."""
+"""The position of a worker whose name was retired: after everything it could ever write."""
 
 
 class ProjectedRecord(Struct, frozen=True):
-    """One record with its place; what its bytes say is derived when asked for, unless known.
+    """One record with its place; its content is decoded on demand, unless already known.
 
-    Bytes cost nothing until they are looked into; thousands of decoded records at once are work
-    for the garbage collector, which stops the event loop.
+    Bytes cost nothing until they are looked into; thousands of decoded records at once are work for
+    the garbage collector, which stops the event loop.
     """
 
     worker: str
     segment: int
     offset_bytes: int
-    """Of the record's frame: with worker, segment and leaf hash this is the receipt."""
+    """Of the record's frame; with worker, segment and leaf hash this is the receipt."""
     raw_json: bytes
     """The canonical bytes that the leaf hash covers: `{"record": …, "content": …}`.
 
     Empty where they can no longer be read from the segment.
     """
     known_record: AuditRecord | None = None
-    """What the bytes say, where this process wrote them a moment ago."""
+    """The decoded record, if this process wrote it a moment ago."""
     known_leaf: str = ""
 
     @property
@@ -64,14 +64,14 @@ class SequencedRecord(Struct, frozen=True):
     sequence: int
     projected: ProjectedRecord
     is_again: bool = False
-    """Whether it is an outcome of a request that has one with a lower number: it counts nowhere."""
+    """Whether its request has an earlier outcome, with a lower number: then it counts nowhere."""
 
 
 class AuditSink(Protocol):
     """A projection of the log that can be rebuilt from it, such as the database."""
 
     async def positions(self) -> Mapping[str, Position]:
-        """How far each worker's segments are stored; a worker that is missing stands at START."""
+        """How far each worker's segments are stored; a missing worker is at START."""
         ...
 
     async def store(
@@ -84,7 +84,7 @@ class AuditSink(Protocol):
         """Store a batch of one worker and move its position, both or neither.
 
         Inside the same transaction each record gets the next number of its organisation, in the
-        order of the batch, so that numbers are dense. False, and nothing stored, when the
+        order of the batch, so that numbers are dense. Returns False, and stores nothing, if the
         worker's position is not `from_position`: somebody else was faster.
 
         Raises:

@@ -30,20 +30,20 @@ _BACKOFF_MAX_S = 30.0
 
 
 class ProjectionBroken(ToldToOperators):
-    """A worker's segments do not fit what the sink has stored of them."""
+    """A worker's segments do not match what the sink has stored of them."""
 
 
 async def _nothing() -> None:
-    """A sink that is never put back."""
+    """For a sink that is never put back."""
 
 
 class Projector:
     """Moves records of all workers in a directory to a sink; any number may run, none twice.
 
-    `durable` tells up to where a writer of this process has synced; the files of other workers are
-    synced by the projector itself before it stores what it read. What that writer wrote a moment
-    ago comes from `recent`, where it lies without a gap, and is read back only otherwise. `first`
-    is awaited before anything is moved, and gives something where the sink was put back.
+    `durable` tells how far a writer of this process has synced; the projector itself syncs the
+    files of other workers before it stores what it read. That writer's latest records come from
+    `recent` if it has them without a gap, and are read back only otherwise. `first` is awaited
+    before anything is moved; it returns a reason if the sink was put back.
     """
 
     def __init__(
@@ -69,10 +69,10 @@ class Projector:
         self._seen: dict[str, Position] = {}
         self._moving = asyncio.Lock()
         self.put_back = ""
-        """How much less the sink knows than before, where somebody put it back meanwhile."""
+        """How much less the sink knows than before, if it was put back meanwhile."""
         self.healthy = True
         self.is_retired = False
-        """Whether the name of this process's own worker was retired while it lived."""
+        """Whether the name of this process's own worker was retired while it ran."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Project until `stop` is set, then once more; close the writer before setting it."""
@@ -98,10 +98,10 @@ class Projector:
                 await asyncio.wait_for(stop.wait(), delay)
 
     async def catch_up(self) -> int:
-        """Project all that is there now; how many records that were.
+        """Project all that is there now; returns how many records that were.
 
-        One broken worker does not hold up the others. Whoever asks while it moves waits for that,
-        and then for what has come since.
+        One broken worker does not hold up the others. A call during another one waits for it, and
+        then for what has come since.
 
         Raises:
             ProjectionBroken: a worker's segments are damaged, cannot be read at this moment, or do
@@ -133,7 +133,7 @@ class Projector:
             try:
                 stored += await self._catch_up_worker(worker)
             except ToldToOperators as error:
-                # Segments that are damaged, or a sink that cannot go on from what it holds.
+                # Damaged segments, or a sink that cannot continue from its contents.
                 broken.append(error)
         if broken:
             raise ProjectionBroken("; ".join(map(str, broken))) from broken[0]
@@ -141,8 +141,8 @@ class Projector:
 
     async def _catch_up_worker(self, worker: str) -> int:
         stored = 0
-        # What is written meanwhile is for the next time: followed to its end, a busy log would be
-        # stored in a transaction for every few records.
+        # Later records wait for the next round: a busy log followed to its end would be stored in a
+        # transaction for every few records.
         limit = self._durable().get(worker)
         while True:
             if self._positions is None:
@@ -165,7 +165,7 @@ class Projector:
                 self._positions = None
 
     async def _not_put_back(self, positions: Mapping[str, Position]) -> dict[str, Position]:
-        """Going on in a database that lost what was signed would number records otherwise."""
+        """A database that lost signed records would give their numbers to other records."""
         behind = [worker for worker, at in self._seen.items() if positions.get(worker, START) < at]
         if behind and await self._first() is not None:
             self.put_back = (
@@ -228,14 +228,15 @@ def read_batch(
         if sealed_at is not None and offset > sealed_at:
             raise BadFrame(offset, f"segment {number} was sealed before this place")
         if offset == sealed_at:
-            # Nothing is left in it to be read: it may be gone.
+            # It has nothing left to read, and may be gone.
             number, offset = number + 1, 0
             continue
         end = limit[1] if limit and limit[0] == number else sealed_at
         path = segment_path(folder, number)
         if sealed_at is None:
             _require_newest(folder, number)
-            # Asked of the file, not of its folder: one that cannot be read is not one that is away.
+            # By opening the file, not by listing its folder: an unreadable file is not a missing
+            # one.
             if not lies_here(path):
                 break
         with SegmentReader(path, end) as reader:
@@ -257,7 +258,7 @@ def read_batch(
 
 
 def _require_newest(folder: Path, number: int) -> None:
-    """Raises BadFrame when a segment follows that is not the next: all behind would be missed."""
+    """Raises BadFrame if a later segment follows that is not the next: all would be missed."""
     later = [known for known in list_segments(folder) if known > number]
     if later and later != [number + 1]:
         raise BadFrame(0, f"segment {number + 1} is missing or damaged")
@@ -273,7 +274,7 @@ def _require_newest(folder: Path, number: int) -> None:
 def _take(
     reader: SegmentReader, offset_bytes: int, count_max: int, *, may_be_torn: bool
 ) -> list[StoredRecord]:
-    """Whole records from an offset on; what another process is just writing is left for later."""
+    """Complete records from an offset on; one that is being written is left for later."""
     records: list[StoredRecord] = []
     try:
         for stored in islice(reader.records(offset_bytes), count_max):

@@ -17,7 +17,7 @@ _BYTES_MAX = 32 * 1024 * 1024
 
 
 class _Group(Struct, frozen=True):
-    """What one commit made durable, from the end of the one before to its own."""
+    """What one commit made durable, from the end of the previous one to its own."""
 
     before: Position
     after: Position
@@ -38,7 +38,7 @@ class RecentRecords:
         self._records = self._bytes = 0
 
     def add(self, before: Position, after: Position, records: list[ProjectedRecord]) -> None:
-        """Keep a group that is durable; `before` is where the one before it ended."""
+        """Keep a durable group; `before` is where the previous one ended."""
         length_bytes = sum(map(len, map(_RAW, records)))
         self._records += len(records)
         self._bytes += length_bytes
@@ -48,9 +48,9 @@ class RecentRecords:
             self._records = self._bytes = 0
 
     def take(self, here: Position, count_max: int) -> tuple[list[ProjectedRecord], Position] | None:
-        """Whole groups from a position on, of `count_max` records if that is not less than one.
+        """Complete groups from a position on: at least one, else at most `count_max` records.
 
-        They stay here until a later position is asked for. None when the place is not at hand.
+        They stay here until a later position is asked for. None if the place is not here.
         """
         groups = self._groups
         while groups and groups[0].after <= here:

@@ -37,13 +37,13 @@ class Checkpoint(Struct, frozen=True):
     utc_us: int
 
     def text(self) -> str:
-        """What is signed."""
+        """The text that is signed."""
         root = base64.b64encode(self.root).decode()
         return f"{self.origin}\n{self.size}\n{root}\nutc_us: {self.utc_us}\n"
 
 
 class WrappedSigner(Struct, frozen=True):
-    """One line of `signers.jsonl`: a signing key, wrapped; the last of its master key is in use."""
+    """One line of `signers.jsonl`: a wrapped signing key; a master key's last one is in use."""
 
     name: str
     public: bytes
@@ -73,7 +73,7 @@ class Signer:
 
     @property
     def verifier_key(self) -> str:
-        """What others need to check its signatures, as C2SP's signed note writes it."""
+        """The key that verifies its signatures, in the form of C2SP's signed note."""
         return verifier_key(self.name, self.public)
 
     def sign(self, checkpoint: Checkpoint) -> str:
@@ -94,7 +94,7 @@ def verifier_key(name: str, public: bytes) -> str:
 
 
 def open_signer(folder: Path, name: str, keys: KeyWrapper, clock: Clock, disk: Disk) -> Signer:
-    """The signing key in a worker's folder; made and written there the first time.
+    """The signing key in a worker's folder, made and written there at first use.
 
     Raises:
         OSError: the folder cannot be read or written.
@@ -103,7 +103,7 @@ def open_signer(folder: Path, name: str, keys: KeyWrapper, clock: Clock, disk: D
     known = [line for line in read_signers(folder) if line.name == name]
     if not known:
         return _new_signer(folder, name, keys, clock, disk)
-    # After a lost master key there is one of its own for the new one, see `renew_signers`.
+    # After the loss of a master key, the new one has its own signing key, see `renew_signers`.
     line = _newest(known, {keys.key_id}) or _newest(known, keys.key_ids) or known[-1]
     signer = Signer(name, keys.unwrap(line.wrapped, line.aad()))
     if signer.public != line.public:
@@ -116,9 +116,9 @@ def _newest(lines: Sequence[WrappedSigner], masters: Collection[str]) -> Wrapped
 
 
 def renew_signers(directory: Path, keys: KeyWrapper, clock: Clock, disk: Disk) -> None:
-    """Give each worker of a folder a signing key under a master key that took a lost one's place.
+    """Give each worker of a folder a signing key under the master key that replaced a lost one.
 
-    The public keys before stay, so that what they signed can be verified. Raises OSError.
+    The former public keys stay, so that what they signed can be verified. Raises OSError.
     """
     for worker in list_workers(directory) if folder_lies_here(directory) else []:
         known = read_signers(directory / worker)
@@ -128,9 +128,9 @@ def renew_signers(directory: Path, keys: KeyWrapper, clock: Clock, disk: Disk) -
 
 
 def sign_anew(directory: Path, keys: KeyWrapper, clock: Clock, disk: Disk) -> int:
-    """Give each worker of a folder other signing keys, for its next start; how many were made.
+    """Give each worker of a folder new signing keys, for its next start; returns how many.
 
-    Whoever has the ones before, and where they lie, can sign what never was. Raises OSError.
+    Whoever has the former ones, and their place, can sign forgeries. Raises OSError.
     """
     made = 0
     for worker in list_workers(directory) if folder_lies_here(directory) else []:
@@ -155,7 +155,7 @@ def _new_signer(folder: Path, name: str, keys: KeyWrapper, clock: Clock, disk: D
 
 
 def read_signers(folder: Path) -> list[WrappedSigner]:
-    """All whole lines; one that a crash cut off was never used."""
+    """All complete lines; one that a crash cut off was never used."""
     try:
         raw = (folder / SIGNERS_NAME).read_bytes()
     except FileNotFoundError:
@@ -165,7 +165,7 @@ def read_signers(folder: Path) -> list[WrappedSigner]:
 
 
 def whole_signer(line: bytes) -> WrappedSigner | None:
-    """The key of a line; None where it cannot be read."""
+    """The key of a line; None if it cannot be read."""
     try:
         return msgspec.json.decode(line, type=WrappedSigner)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -175,7 +175,8 @@ def whole_signer(line: bytes) -> WrappedSigner | None:
 def verifier_keys(directory: Path) -> list[str]:
     """The keys that verify what any worker with segments in this directory ever signed.
 
-    And those of `OTHERS_NAME` there: of workers on other machines, one a line, from an operator.
+    Also those of `OTHERS_NAME` there: keys of workers on other machines, one a line, from an
+    operator.
     """
     workers = list_workers(directory) if folder_lies_here(directory) else []
     own = [line.verifier_key for worker in workers for line in read_signers(directory / worker)]

@@ -31,7 +31,7 @@ class SignedCheckpoint(Struct, frozen=True):
 
     @property
     def moment(self) -> Moment:
-        """Which one it is."""
+        """Identifies it."""
         return self.organisation, self.signed_us
 
 
@@ -50,29 +50,29 @@ class CheckpointFiles:
         self._disk.append_durably(self._path(checkpoint.organisation), line)
 
     def newest_of_all(self) -> dict[str, SignedCheckpoint]:
-        """Of the last whole lines of each file the furthest, by organisation; raises OSError.
+        """By organisation, the furthest of its file's last complete lines; raises OSError.
 
-        A worker that was stopped before it exported comes after others that signed more.
+        A worker that was stopped before it exported may write after others that signed more.
         """
         return furthest(self.recent())
 
     def recent(self) -> list[SignedCheckpoint]:
-        """The last whole lines of each file, some ten of them; raises OSError."""
+        """The last complete lines of each file, some ten of them; raises OSError."""
         if not folder_lies_here(self.directory):
             return []
-        # Not by `Path.glob`, to which a folder that it may not list is an empty one.
+        # Not by `Path.glob`, which takes an unlistable folder for an empty one.
         names = sorted(each for each in os.listdir(self.directory) if each.endswith(_SUFFIX))  # noqa: PTH208
         return [each for name in names for each in next(_from_end(self.directory / name), ())]
 
     def from_end(self, organisation: str) -> Generator[list[SignedCheckpoint]]:
-        """All that were exported of a log, in pieces from the last one back; raises OSError.
+        """All exported checkpoints of a log, in pieces from the last one back; raises OSError.
 
-        The first piece is what `recent` has of it.
+        The first piece is the one that `recent` returns.
         """
         return _from_end(self._path(organisation))
 
     def every(self, organisation: str) -> Iterator[SignedCheckpoint | None]:
-        """All that were exported of a log; None for a line that cannot be read; raises OSError.
+        """All exported checkpoints of a log; None for an unreadable line; raises OSError.
 
         A crash may have cut off a line; the next one begins on a line of its own.
         """
@@ -86,7 +86,7 @@ class CheckpointFiles:
 
 
 def furthest(signed: Sequence[SignedCheckpoint]) -> dict[str, SignedCheckpoint]:
-    """By organisation the one that covers most."""
+    """For each organisation, the one that covers most."""
     by_age = sorted(signed, key=lambda each: (each.size, each.signed_us))
     return {each.organisation: each for each in by_age}
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 
 def lines_from_end(path: Path, first_bytes: int, then_bytes: int) -> Iterator[list[bytes]]:
-    """Whole lines, but empty ones, in the order of the file: a piece at a time, the last one first.
+    """Complete lines, without empty ones, in the order of the file: in pieces, the last one first.
 
-    The first is of some `first_bytes`, each further one of `then_bytes`: no more is in memory.
+    The first piece has about `first_bytes`, each further one `then_bytes`: no more is in memory.
     Blocks; raises OSError.
     """
     step, rest = first_bytes, b""
@@ -19,7 +19,7 @@ def lines_from_end(path: Path, first_bytes: int, then_bytes: int) -> Iterator[li
             file.seek(start)
             piece = file.read(end - start) + rest
             rest = b""
-            if start:  # What began before is of the piece before.
+            if start:  # A line that began earlier belongs to the previous piece.
                 rest, _, piece = piece.partition(b"\n")
             yield [*filter(None, piece.splitlines())]
             end, step = start, then_bytes

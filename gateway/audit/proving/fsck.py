@@ -24,7 +24,7 @@ class BadLog(Struct, frozen=True):
 
     organisation: str
     sequence: int
-    """Of the first record that is affected; 0 when it is a checkpoint."""
+    """The first record that is affected; 0 if it is a checkpoint."""
     reason: str
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ NOTHING_LOST: Mapping[int, bytes] = MappingProxyType({})
 
 
 class SignedRoots:
-    """What was signed of one log, each note checked; an idle log's million is one size and root."""
+    """The signed roots of one log, each note checked; an idle log's million share one root."""
 
     def __init__(self, organisation: str, keys: Sequence[str]) -> None:
         self.organisation = organisation
@@ -66,10 +66,10 @@ async def check_log(
     keys: Sequence[str],
     lost: Mapping[int, bytes] = NOTHING_LOST,
 ) -> tuple[int, BadLog | None]:
-    """How many numbers were checked, and the first thing that is wrong.
+    """How many numbers were checked, and the first fault.
 
-    `checkpoints` from wherever they are kept; each is checked against one of the verifier `keys`.
-    `lost` are the leaves of numbers whose records somebody declared lost: they are in the tree.
+    `checkpoints` may come from anywhere; each is checked against one of the verifier `keys`. `lost`
+    are the leaves of numbers whose records were declared lost: they are in the tree.
     """
     signed = SignedRoots(organisation, keys).add(checkpoints)
     return await check_signed(signed, rows, trees, lost)
@@ -104,7 +104,7 @@ async def check_signed(
 def _compare_ends(
     organisation: str, tree: OpenTree, stored: OpenTree, *, is_short: bool
 ) -> BadLog | None:
-    """The open tiles of the derived and of the stored tree."""
+    """Compare the open tiles of the derived and of the stored tree."""
     place = (0, tree.size // TILE_HASHES)
     derived, kept = tree.hashes(place) or [], stored.hashes(place) or []
     for number, (mine, theirs) in enumerate(zip(derived, kept, strict=False)):
@@ -121,7 +121,7 @@ def _compare_ends(
 async def _leaves(
     rows: AsyncIterator[SequencedRecord], lost: Mapping[int, bytes]
 ) -> AsyncIterator[bytes | str]:
-    """The leaf of each number in order; instead of one what is wrong with it."""
+    """The leaf of each number in order, or what is wrong with it."""
     expected = 1
     async for row in rows:
         while expected in lost:
@@ -151,7 +151,7 @@ async def _add(
 
 
 async def _compare(organisation: str, tile: Tile, trees: TreeStore) -> BadLog | None:
-    """A full tile against the stored one; the first hash that differs names the record."""
+    """Compare a full tile with the stored one; the first differing hash identifies the record."""
     stored = await trees.ask(organisation, lambda read: read((tile.level, tile.number)))
     width = TILE_HASHES**tile.level
     start = tile.number * TILE_HASHES
@@ -163,7 +163,7 @@ async def _compare(organisation: str, tile: Tile, trees: TreeStore) -> BadLog | 
 
 
 def _bad_note(checkpoint: SignedCheckpoint, keys: Sequence[str]) -> str:
-    """Empty when the note is signed by one of the keys and says what its row says."""
+    """Empty if the note is signed by one of the keys and agrees with its row."""
     try:
         known = [_parsed(key) for key in keys]
         _, size, root, utc_us = open_checkpoint(checkpoint.note, known, _holds)
@@ -178,7 +178,7 @@ _parsed = lru_cache(parse_key)
 
 
 def _holds(public: bytes, signature: bytes, message: bytes) -> bool:
-    """As `offline.ed25519_holds` says, forty times as fast: a year has a million signatures."""
+    """Like `offline.ed25519_holds`, but forty times as fast: a year has a million signatures."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
     except (InvalidSignature, ValueError):

@@ -27,15 +27,15 @@ Question = Callable[[HashesOfTile], _T]
 
 
 class TreeDamaged(ToldToOperators):
-    """The stored tree is not whole."""
+    """The stored tree is damaged."""
 
 
 class LogForked(ToldToOperators):
-    """What the database says now contradicts a checkpoint that was signed before."""
+    """The database contradicts a checkpoint that was signed before."""
 
 
 class LogPutBack(LogForked):
-    """The database has lost checkpoints that were exported after it had kept them."""
+    """The database has lost checkpoints that were exported after it had stored them."""
 
 
 _Newest = Mapping[str, SignedCheckpoint]
@@ -45,11 +45,11 @@ class TreeStore(Protocol):
     """Where the trees are kept; `gateway.store.evidence.tree` is one. All may raise NotReady."""
 
     async def trees(self) -> Mapping[str, OpenTree]:
-        """Every organisation's tree as it is now; raises TreeDamaged where one is not whole."""
+        """Every organisation's tree as it is now; raises TreeDamaged if one is damaged."""
         ...
 
     async def sizes(self) -> Mapping[str, int]:
-        """How many records each log has, whatever its tree is like."""
+        """How many records each log has, whatever the state of its tree."""
         ...
 
     async def tree(self, organisation: str) -> OpenTree:
@@ -57,7 +57,7 @@ class TreeStore(Protocol):
         ...
 
     async def ask(self, organisation: str, question: Question[_T]) -> _T:
-        """Answer a question over one tree; raises TreeDamaged when tiles are missing."""
+        """Answer a question about one tree; raises TreeDamaged if tiles are missing."""
         ...
 
     async def leaves(self, organisation: str, size: int, until: int) -> bytes:
@@ -67,30 +67,30 @@ class TreeStore(Protocol):
     async def newest(self, organisation: str) -> SignedCheckpoint | None: ...
 
     async def newest_of_all(self) -> Mapping[str, SignedCheckpoint]:
-        """The newest of each log that was ever signed."""
+        """The newest checkpoint of each log that was ever signed."""
         ...
 
     async def between(
         self, organisation: str, since_us: int, until_us: int, limit: int | None = None
     ) -> Sequence[SignedCheckpoint]:
-        """Those signed in a period (the end is exclusive), oldest first; a year has a million."""
+        """Those signed in a period (without its end), oldest first; a year has a million."""
         ...
 
     async def covering(self, organisation: str, size: int) -> SignedCheckpoint | None:
-        """The first that was signed for a log of at least this size."""
+        """The first checkpoint that covers at least this size."""
         ...
 
     async def lacking(self, moments: Collection[Moment]) -> Collection[Moment]:
-        """Those of which no checkpoint is kept."""
+        """Those moments whose checkpoint is not stored."""
         ...
 
     async def keep(self, checkpoints: Sequence[SignedCheckpoint]) -> Sequence[SignedCheckpoint]:
-        """Those that were kept: none that is behind what another worker has signed meanwhile."""
+        """Store them, except those behind another worker's newer ones; returns the stored ones."""
         ...
 
 
 class Integrator:
-    """Checks what was signed against what is there, and signs what is new or has become old."""
+    """Checks signed checkpoints against the logs, and signs what grew or was signed long ago."""
 
     def __init__(
         self,
@@ -111,17 +111,17 @@ class Integrator:
         self._log = logger()
         self._exported: dict[str, SignedCheckpoint] | None = None
         self._lines: list[Moment] = []
-        """Of the last ones in each file, as they were read last."""
+        """The moments of the last lines in each file, as last read."""
         self._kept = KeptStill(trees.lacking)
         self._signed_s: dict[str, float] = {}
-        """When this process last signed each log, on the clock that nobody sets."""
+        """When this process last signed each log, by the monotonic clock."""
         self.problem = ""
-        """Why nothing may be added to the log any more; empty while all is well."""
+        """Why nothing may be added to the log any more; empty if all is well."""
         self._oldest_us: int | None = None
-        """When the newest checkpoint of the log that waits longest was signed."""
+        """When the log that has waited longest was last signed."""
 
     def age_s(self) -> float | None:
-        """Of the newest checkpoint, where that is oldest of all logs; None before the first."""
+        """Age of the newest checkpoint, for the log that waited longest; None before the first."""
         if self._oldest_us is None:
             return None
         return max(self._clock.utc_us() - self._oldest_us, 0) / 1e6
@@ -132,7 +132,7 @@ class Integrator:
         Raises:
             LogForked: a log is shorter than, or other than, what was signed before: an old backup
                 was restored, or somebody rewrote it.
-            TreeDamaged: a tree is not whole.
+            TreeDamaged: a tree is damaged.
         """
         exported, newest = await self._newest_exported(), await self._trees.newest_of_all()
         trees = await self._trees.trees()
@@ -142,11 +142,11 @@ class Integrator:
             await self._require_extends(organisation, tree, *known)
 
     async def sign_due(self) -> int:
-        """Sign each log whose newest checkpoint has become old; how many that were.
+        """Sign each log whose newest checkpoint has become old; returns how many that were.
 
         Raises:
             LogForked, TreeDamaged: nothing more was signed, and `problem` says why.
-            LogPutBack: nothing was signed; so it is each time until everybody started anew.
+            LogPutBack: nothing was signed, nor will be until every process has been restarted.
         """
         with self._saying():
             return await self._sign_due()
@@ -169,17 +169,17 @@ class Integrator:
         age_us = self._clock.utc_us() - known.signed_us
         if age_us >= 0:
             return age_us >= self._period_us
-        # The clock was set back, perhaps by years: it says nothing of ages until it is there again.
+        # The clock was set back, perhaps by years: until it catches up, it does not tell ages.
         signed_s = self._signed_s.get(organisation)
         now_s = self._clock.monotonic_s()
         return signed_s is None or (now_s - signed_s) * 1_000_000 >= self._period_us
 
     async def sign_grown(self) -> int:
-        """Sign each log that grew since its newest checkpoint, as the last thing before an end.
+        """Sign each log that grew since its newest checkpoint, as the last act before stopping.
 
         Raises:
             LogForked, TreeDamaged: nothing more was signed, and `problem` says why.
-            LogPutBack: nothing was signed; so it is each time until everybody started anew.
+            LogPutBack: nothing was signed, nor will be until every process has been restarted.
         """
         with self._saying():
             return await self._sign_grown()
@@ -198,8 +198,8 @@ class Integrator:
         """A fresh checkpoint of one log, if it has `size` records.
 
         Raises:
-            LogForked, TreeDamaged: as `sign_due` does; whether the database is an older one is not
-                looked at.
+            LogForked, TreeDamaged: as in `sign_due`; whether the database was put back is not
+                checked.
         """
         exported, newest = await self._newest_exported(), await self._trees.newest(organisation)
         with self._saying():
@@ -216,7 +216,7 @@ class Integrator:
         exported: _Newest,
         newest: _Newest,
     ) -> list[SignedCheckpoint]:
-        """Some logs at a time share a transaction and a turn of the thread that exports."""
+        """A few logs at a time share a transaction and a turn of the exporting thread."""
         done: list[SignedCheckpoint] = []
         logs = list(trees.items())
         for start in range(0, len(logs), _AT_ONCE):
@@ -237,9 +237,9 @@ class Integrator:
     async def _follow(
         self, trees: Mapping[str, OpenTree], exported: _Newest, newest: _Newest
     ) -> None:
-        """Export what others signed, too: without it this machine would take a database for whole.
+        """Export what others signed, too, so that this machine notices if the database loses it.
 
-        Where theirs is gone with it, only what lies here shows that the database was put back.
+        If their own files are lost with it, only those here show that the database was put back.
         """
         others = []
         for name, known in newest.items():
@@ -253,9 +253,9 @@ class Integrator:
             await asyncio.to_thread(self._export, others)
 
     async def _copy_leaves(self, organisation: str, size: int) -> None:
-        """Bring the order of a log out of the database, up to what is signed of it.
+        """Copy the order of a log out of the database, as far as it is signed.
 
-        A failure is said, and the next checkpoint tries again; signing goes on.
+        A failure is logged, and the next checkpoint tries again; signing goes on.
         """
         files = self._files.leaves
         try:
@@ -273,7 +273,7 @@ class Integrator:
 
     @contextmanager
     def _saying(self) -> Iterator[None]:
-        """Around what signs: whatever it finds wrong is the `problem`."""
+        """Around code that signs: any fault it finds becomes the `problem`."""
         try:
             yield
         except (LogForked, TreeDamaged) as error:
@@ -304,25 +304,25 @@ class Integrator:
 
     async def _root_at(self, organisation: str, tree: OpenTree, size: int) -> bytes:
         if tree.size == size:
-            return tree.root()  # An idle log is compared without a question to the database.
+            return tree.root()  # An idle log is compared without asking the database.
         return await self._trees.ask(organisation, lambda at: subtree_root(0, size, at))
 
     async def _signed_before(self) -> tuple[_Newest, _Newest]:
-        """The newest of each log, outside of the database and in it.
+        """The newest checkpoint of each log, outside of the database and in it.
 
-        Read before the trees, always: what another worker signs meanwhile is no contradiction.
+        Always read before the trees: what another worker signs meanwhile is no contradiction.
         """
         exported, newest = await self._newest_exported(), await self._trees.newest_of_all()
         await self._require_kept(newest.values())
         return exported, newest
 
     async def require_kept(self) -> None:
-        """Raises LogPutBack as `sign_due` does; `sign_now` leaves that to who asks for it."""
+        """Raises LogPutBack as `sign_due` does; callers of `sign_now` may ask for it."""
         with self._saying():
             await self._signed_before()
 
     async def _require_kept(self, newest: Collection[SignedCheckpoint]) -> None:
-        """Raises LogPutBack where what was exported here is not in the database any more."""
+        """Raises LogPutBack if the database has lost what was exported here."""
         lost = await self._kept.lost(self._lines, [each.moment for each in newest])
         if lost:
             raise LogPutBack(
@@ -331,7 +331,7 @@ class Integrator:
             )
 
     async def _newest_exported(self) -> dict[str, SignedCheckpoint]:
-        """Read anew: other workers export too. What could be read last, where it cannot be now."""
+        """Read again, since other workers export too; if that fails, as last read."""
         try:
             lines = await asyncio.to_thread(self._files.recent)
         except OSError:
@@ -343,7 +343,7 @@ class Integrator:
         return self._exported
 
     def _export(self, signed: Sequence[SignedCheckpoint]) -> None:
-        """Outside the database; a failure is said, and the next checkpoint tries again."""
+        """Export outside the database; a failure is logged, and the next checkpoint tries again."""
         for each in signed:
             try:
                 self._files.append(each)
@@ -356,9 +356,9 @@ class Integrator:
 
 
 def _after(newest: SignedCheckpoint | None) -> int:
-    """Checkpoints keep their order also when the clock is set back.
+    """Keeps the order of checkpoints even if the clock is set back.
 
-    Those outside of the database, too: one that was put back could otherwise sign once more what
-    it has lost, at the same moment, and pass for whole.
+    Also after those outside of the database: a database that was put back could otherwise sign what
+    it lost again, for the same moment, and seem complete.
     """
     return newest.signed_us + 1 if newest else 0

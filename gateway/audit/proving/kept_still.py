@@ -10,7 +10,7 @@ from operator import itemgetter
 
 
 Moment = tuple[str, int]
-"""Whose checkpoint, and when it was signed: no two of a log are of one moment."""
+"""A checkpoint's log, and when it was signed: no log has two at one moment."""
 Lacking = Callable[[Collection[Moment]], Awaitable[Collection[Moment]]]
 
 
@@ -26,8 +26,9 @@ class KeptStill:
         """Those that the database has lost, oldest first.
 
         `exported` are the last lines of each file, and `newest` what the database has of each log,
-        read in this order. A line is asked for until a later one of its log was there, too: both
-        are lost then, or neither. What is signed in the moment of a failover hides nothing so.
+        read in this order. A line is asked for until a later one of its log was found, too: the
+        database loses both or neither. So a checkpoint that is signed during a failover hides
+        nothing.
         """
         asked = set(exported).difference(self._settled, newest)
         if asked and (lost := await self._lacking(asked)):

@@ -20,13 +20,13 @@ from gateway.audit.proving.merkle import HASH_BYTES, TILE_HASHES
 
 AT_ONCE = 200 * TILE_HASHES
 KEPT_AT_FIRST = 1_000 * TILE_HASHES
-"""Of a log that is older than its file: a backup of before is put back as it was without one."""
+"""For a log older than its file: an earlier backup is restored as if there were no file."""
 _LINE_HASHES = TILE_HASHES
 _TAIL_BYTES = 32_768
 
 
 class Leaves(Struct, frozen=True):
-    """A line of a file: leaf hashes of numbers that follow on each other."""
+    """A line of a file: leaf hashes of consecutive numbers."""
 
     first: int
     leaves: bytes
@@ -45,9 +45,9 @@ class LeafFiles:
         self._reach: dict[str, int] = {}
 
     def reach(self, organisation: str) -> int:
-        """The last number whose leaf is known here; 0 where there is none; raises OSError.
+        """The last number whose leaf is known here; 0 without any; raises OSError.
 
-        Others may write to the same file: what they add in the meantime is there twice, and equal.
+        Others may write to the same file: what they add meanwhile is then there twice, and equal.
         """
         if organisation not in self._reach:
             lines = _last_lines(self._path(organisation))
@@ -69,9 +69,9 @@ class LeafFiles:
         self._reach[organisation] = lines[-1].last
 
     def following(self, organisation: str, size: int) -> Iterator[bytes]:
-        """The leaves of the numbers from `size` + 1 on, as far as there is no gap; raises OSError.
+        """The leaves of the numbers from `size` + 1 on, up to the first gap; raises OSError.
 
-        In pieces; a line that a crash cut off was written again by whoever came next.
+        In pieces; a line that a crash cut off was written again by the next process.
         """
         with suppress(FileNotFoundError), self._path(organisation).open("rb") as file:
             for text in file:

@@ -32,7 +32,7 @@ class OpenTree:
     """The growing end of a tree: for each level the hashes that fill no tile yet."""
 
     def __init__(self, size: int = 0, encoded: bytes = b"") -> None:
-        """Raises ValueError when the bytes are not the open tiles of a tree of this size."""
+        """Raises ValueError if the bytes are not the open tiles of a tree of this size."""
         self.size = size
         self._levels: list[list[bytes]] = []
         start = 0
@@ -51,7 +51,7 @@ class OpenTree:
         return b"".join(hash_ for level in self._levels for hash_ in level)
 
     def extend(self, leaves: list[bytes]) -> list[Tile]:
-        """Add leaf hashes; the tiles that became full."""
+        """Add leaf hashes; returns the tiles that became full."""
         full: list[Tile] = []
         done = 0
         while done < len(leaves):
@@ -72,7 +72,7 @@ class OpenTree:
         return result or EMPTY_ROOT
 
     def hashes(self, key: TileKey) -> list[bytes] | None:
-        """The hashes of an open tile; None when this tile is not open."""
+        """The hashes of an open tile; None if this tile is not open."""
         level, number = key
         if level >= len(self._levels) or number != self.size >> (_TILE_BITS * (level + 1)):
             return None
@@ -117,7 +117,7 @@ def subtree_root(low: int, high: int, tile: HashesOfTile) -> bytes:
 
 
 def inclusion_path(index: int, size: int, tile: HashesOfTile) -> list[bytes]:
-    """RFC 6962 §2.1.1: what leads from leaf `index` (from 0) to the root of `size` leaves."""
+    """RFC 6962 §2.1.1: the path from leaf `index` (from 0) to the root of `size` leaves."""
     path: list[bytes] = []
     low, high = 0, size
     while high - low > 1:
@@ -132,7 +132,7 @@ def inclusion_path(index: int, size: int, tile: HashesOfTile) -> list[bytes]:
 
 
 def consistency_path(old: int, new: int, tile: HashesOfTile) -> list[bytes]:
-    """RFC 6962 §2.1.2: what shows that the tree of `new` leaves begins with that of `old`."""
+    """RFC 6962 §2.1.2: the proof that the tree of `new` leaves begins with that of `old`."""
     if old in (0, new):
         return []
     path: list[bytes] = []
@@ -152,7 +152,7 @@ def consistency_path(old: int, new: int, tile: HashesOfTile) -> list[bytes]:
 
 
 def outside_hashes(begin: int, end: int, size: int, tile: HashesOfTile) -> list[bytes]:
-    """The roots of all subtrees that hold no leaf of begin..end, in the order of a walk.
+    """The roots of all subtrees without a leaf of begin..end, in the order of a walk.
 
     With the leaves between them they give the root of `size` leaves; see `offline._range_root`.
     """

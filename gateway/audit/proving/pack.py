@@ -51,7 +51,7 @@ in `ended_again`; of one whose first outcome lies before this pack, that is the 
 
 
 class PackRefused(Exception):
-    """A pack of these records would not hold; the message says why."""
+    """A pack of these records could not be verified; the message says why."""
 
 
 class PackRequest(Struct, frozen=True):
@@ -67,9 +67,9 @@ class PackRequest(Struct, frozen=True):
     """Documents by their digest, which is the SHA-256 of the text."""
     created_us: int
     recipient: str = ""
-    """Whom it is for, as its maker said; part of the manifest."""
+    """For whom it is, as its maker stated; part of the manifest."""
     checkpoints_left_out: int = 0
-    """How many more were signed in the period: of a long one at most CHECKPOINTS_MAX go along."""
+    """How many more were signed in the period: a pack has at most CHECKPOINTS_MAX."""
 
 
 async def write_pack(
@@ -79,7 +79,7 @@ async def write_pack(
     checkpoints: Sequence[SignedCheckpoint],
     trees: TreeStore,
 ) -> int:
-    """Write a pack; how many records are in it. `checkpoints` in their order, the last covers all.
+    """Write a pack; returns how many records it has. `checkpoints` in order, the last covers all.
 
     Raises:
         PackRefused: a record is missing or damaged, or no checkpoint covers the last.
@@ -118,9 +118,9 @@ async def write_pack(
 
 
 class _Writer:
-    """A zip file being written, and the digest of each file in it; removed when it fails.
+    """A zip file being written, and the digest of each file in it; removed after a failure.
 
-    Only its owner can read it: whoever is to have it is given it.
+    Only its owner can read it, who passes it on.
     """
 
     def __init__(self, path: Path) -> None:
@@ -142,7 +142,7 @@ class _Writer:
         is_whole = False
         try:
             with self._file:
-                self._zip.close()  # It writes, too: a disk may be full only now.
+                self._zip.close()  # Closing also writes: the disk may fill up only now.
             is_whole = error is None
         finally:
             if not is_whole:
@@ -185,7 +185,7 @@ async def _write_records(
 
 
 async def _cut(data: bytearray) -> AsyncIterator[bytes]:
-    """In pieces, between which others have their turn: whole it would be held twice more."""
+    """In pieces, so that others get their turn and memory does not hold two more copies."""
     for start in range(0, len(data), _PIECE_BYTES):
         await asyncio.sleep(0)
         yield bytes(data[start : start + _PIECE_BYTES])

@@ -15,11 +15,11 @@ from gateway.types import AuditRecord
 
 _PARCEL: Final = "native_batch"
 Reread = Callable[[Collection[str]], Iterable[tuple[str, str]]]
-"""Of these leaves those that are intents, each with its request, from the segments."""
+"""Those of these leaves that are intents, each with its request, read from the segments."""
 
 
 class BadRecord(Struct, frozen=True):
-    """The first place of a worker's log that is not as it was written."""
+    """The first place of a worker's log that is damaged."""
 
     worker: str
     segment: int
@@ -47,22 +47,22 @@ class _Begun(Struct, frozen=True):
 
 
 class _Waiting(Struct, frozen=True):
-    """An outcome whose intent is not among the open ones: ended before, elsewhere, or none."""
+    """An outcome whose intent is not open: it was ended before, is elsewhere, or does not exist."""
 
     bad: BadRecord
     intent: str
     request_id: str
     began_at: str
-    """The worker that it names as the one that began; empty for none."""
+    """The worker that it says began the request; empty if none."""
     is_of_parcel: bool
 
     def may_be_elsewhere(self, here: Collection[str]) -> bool:
-        """Whether it says that somebody else began: a vendor's parcel is read by any worker."""
+        """Whether it says that another worker began: any worker may read a vendor's parcel."""
         return self.began_at not in here if self.began_at else self.is_of_parcel
 
 
 class References:
-    """Of one pass over the files."""
+    """The references found in one pass over the files."""
 
     def __init__(self) -> None:
         self.open: dict[str, _Begun] = {}
@@ -90,7 +90,7 @@ class References:
     def resolve(
         self, workers: Collection[str], bad: list[BadRecord], notes: list[str], reread: Reread
     ) -> None:
-        """When all were read: what of them is bad, a worker's first, and what is worth a note."""
+        """After all was read: bad references, a worker's first only, and those worth a note."""
         left = [each for each in self._waiting if not self._close(each.intent, each.request_id)]
         known = dict(reread({each.intent for each in left})) if left else {}
         again = elsewhere = 0
@@ -121,7 +121,7 @@ class References:
         return tuple(found[worker] for worker in sorted(found))
 
     def _close(self, leaf: str, request_id: str) -> bool:
-        """Whether an open intent was that of this request; it is open no longer."""
+        """Whether an open intent belonged to this request; it is no longer open."""
         known = self.open.get(leaf)
         if known is None or known.request_id != request_id:
             return False

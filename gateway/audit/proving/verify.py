@@ -51,7 +51,7 @@ class VerifyReport(Struct, frozen=True):
     contents: int
     bad: tuple[BadRecord, ...]
     notes: tuple[str, ...]
-    """What is worth knowing and no damage, e.g. bytes of a write that a crash cut off."""
+    """Noteworthy but no damage, e.g. bytes of a write that a crash cut off."""
     open_of: tuple[OpenOf, ...] = ()
     """The open intents, by worker."""
 
@@ -65,10 +65,10 @@ class VerifyReport(Struct, frozen=True):
 
 
 class ReceiptReport(Struct, frozen=True):
-    """Whether one receipt holds, and what belongs to the same request."""
+    """Whether one receipt holds, and the other records of its request."""
 
     reason: str
-    """Empty when the record is there, hashes to the receipt, and the chain up to it is whole."""
+    """Empty if the record exists, hashes to the receipt, and the chain up to it is intact."""
     records: tuple[AuditRecord, ...]
     later_damage: BadRecord | None = None
 
@@ -138,7 +138,7 @@ def verify_receipt(directory: Path, text: str) -> ReceiptReport:
 
 
 def parse_receipt(text: str) -> Receipt | None:
-    """The receipt that a response header carried, or None when the text is none."""
+    """The receipt in a response header; None if the text is no receipt."""
     match = _RECEIPT.fullmatch(text.strip())
     if match is None:
         return None
@@ -146,7 +146,7 @@ def parse_receipt(text: str) -> Receipt | None:
 
 
 class _Walk:
-    """One pass over the files: counters, what was found, and what is bad."""
+    """One pass over the files: counters, findings, and damage."""
 
     def __init__(self, wanted: Receipt | None = None) -> None:
         self.segments = 0
@@ -159,7 +159,7 @@ class _Walk:
         self._wanted = wanted
 
     def _miss_all(self, folder: Path, worker: str) -> None:
-        """It never got to one, or had some: it seals nothing before, though commands may sign."""
+        """Judge a worker without segments: content keys prove it had some, signing keys do not."""
         if lies_here(folder / KEYS_NAME):
             self.bad.append(BadRecord(worker, 1, 0, "all its segments are gone"))
         else:
@@ -203,7 +203,7 @@ class _Walk:
         *,
         is_live: bool,
     ) -> tuple[bytes, int]:
-        """The chain hash and offset at the segment's end: where the next header says it is."""
+        """The chain hash and offset at the segment's end, as the next header states it."""
         path = segment_path(folder, number)
         if not lies_here(path):
             raise BadFrame(0, "the segment is missing")
@@ -220,7 +220,7 @@ class _Walk:
                     self._count(worker, number, record, awaited)
                     chain, end = record.stored.chain, record.stored.end_bytes
             except BadFrame as error:
-                # While the power is on, what lies behind was written after what lies before.
+                # Without a power failure, what comes later in the file was written later.
                 if limit is not None or not (error.torn if is_live else error.may_be_unsynced):
                     raise
         if limit is not None:
@@ -228,7 +228,7 @@ class _Walk:
         return chain, end
 
     def _check_rest(self, path: Path, worker: str, end: int, chain: bytes) -> None:
-        """What lies behind a sealed segment: left by a crash or a failed write, or planted."""
+        """Judge what follows a sealed segment: left by a crash or a failed write, or planted."""
         with SegmentReader(path) as reader:
             left = reader.size_bytes - end
             if left <= 0:
@@ -245,7 +245,7 @@ class _Walk:
     def _check_tail(
         self, folder: Path, worker: str, number: int, end: int, *, is_live: bool
     ) -> None:
-        """The last segment ends with a whole record, unless somebody is writing right now."""
+        """The last segment ends with a complete record, unless somebody is writing right now."""
         size = written_bytes(segment_path(folder, number))
         if size <= end:
             return
@@ -276,7 +276,7 @@ class _Walk:
 
 
 def _records_of(folder: Path, request_id: str, damage: BadRecord | None) -> tuple[AuditRecord, ...]:
-    """A request's records in an intact part of a worker's log, in their order."""
+    """A request's records in an intact part of a worker's log, in order."""
     records = (checked.entry.record for checked in _intact_records(folder, damage))
     return tuple(record for record in records if record.request_id == request_id)
 
@@ -284,7 +284,7 @@ def _records_of(folder: Path, request_id: str, damage: BadRecord | None) -> tupl
 def _intents(
     directory: Path, bad: Iterable[BadRecord], leaves: Collection[str]
 ) -> Iterator[tuple[str, str]]:
-    """Those of some leaves that are intents in an intact part of any log, with their requests."""
+    """Those leaves that are intents in an intact part of any log, with their requests."""
     damage = {each.worker: each for each in bad}
     for worker in list_workers(directory):
         for checked in _intact_records(directory / worker, damage.get(worker)):
@@ -303,7 +303,7 @@ def _intact_records(folder: Path, damage: BadRecord | None) -> Iterator[CheckedR
 
 
 def _numbered(folder: Path) -> Iterator[tuple[int, CheckedRecord]]:
-    """Each record behind the number of its segment, up to the first damage."""
+    """Each record with the number of its segment, up to the first damage."""
     with suppress(BadFrame):
         for number in list_segments(folder):
             path = segment_path(folder, number)
@@ -313,7 +313,7 @@ def _numbered(folder: Path) -> Iterator[tuple[int, CheckedRecord]]:
 
 
 def _is_begun(path: Path) -> bool:
-    """Whether a segment's header is not whole yet."""
+    """Whether a segment's header is still incomplete."""
     try:
         with SegmentReader(path):
             return False
@@ -322,7 +322,7 @@ def _is_begun(path: Path) -> bool:
 
 
 def _is_being_written(folder: Path) -> bool:
-    """Whether a writer holds the folder's lock now: then what it is writing is no damage."""
+    """Whether a writer holds the folder's lock now: then its unfinished write is no damage."""
     try:
         descriptor = os.open(folder / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
