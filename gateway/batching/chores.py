@@ -35,26 +35,27 @@ from gateway.store.batching.lines import LineStore
 
 
 GROUP_BYTES = 256 * 1024
-"""What is read at once: a few milliseconds of work, in a thread."""
+"""How much is read at once: a few milliseconds of work, in a thread."""
 GROUP_LINES = 500
 CUT_AT_ONCE = 2_000
-"""Lines, most of them perhaps empty, before others have a turn of the loop."""
+"""Lines, perhaps most of them empty, before others have a turn of the loop."""
 EMPTY_LINES = 2
-"""How many times as long as a batch a file may be with them: one beside each line, as some write.
+"""The most lines, as a multiple of a batch's: some write an empty line after each one.
 
-Sixty million make a file, too, and took half a minute of the loop for each batch of it."""
+A file may also have sixty million, which took half a minute of the loop for each batch of it.
+"""
 GIVEN_UP_AS: dict[str, LineState] = {
     "completed": "errored",
     "expired": "expired",
     "cancelled": "canceled",
 }
-"""What a line is that was not sent, by how its batch ended."""
+"""The state of a line that was not sent, by how its batch ended."""
 
 RawLine = tuple[int, bytes]
 
 
 class BatchChores:
-    """Takes batches in, and finishes them."""
+    """Takes in batches, and finishes them."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class BatchChores:
         self._keep_us = keep_us
 
     async def check(self, batch: Batch, holder: str) -> None:
-        """Make lines of a batch's file, or say everything that is wrong with it.
+        """Make lines from a batch's file, or report everything that is wrong with it.
 
         Raises:
             LeadOver: `holder` does not lead the batch any more, or somebody cancelled it.
@@ -82,7 +83,7 @@ class BatchChores:
         file = await self._files.find(batch.project, batch.input_file_id)
         await self._lines.clear(batch.batch_id, holder)
         if batch.is_damaged:
-            await self._batches.fail(batch, [], holder)  # Its damage is told by itself.
+            await self._batches.fail(batch, [], holder)  # Its damage is reported separately.
             return
         if key is None or file is None:
             gone = Flaw("file_not_found", "The input file was deleted.", None, "input_file_id")
@@ -101,7 +102,7 @@ class BatchChores:
     async def _take_in(
         self, batch: Batch, key: ContentKey, file: KeptFile, holder: str
     ) -> list[Flaw]:
-        """What is wrong with its file; where nothing is, all its lines are there."""
+        """What is wrong with its file; if nothing is, all its lines are stored."""
         flaws: list[Flaw] = []
         seen: set[bytes] = set()
         async for group in _groups(self._raw_lines(self._files.content(file), flaws)):
@@ -116,7 +117,7 @@ class BatchChores:
         return flaws
 
     async def finish(self, batch: Batch, holder: str) -> None:
-        """End what was not sent, and let the results be read; raises LeadOver."""
+        """End lines that were not sent, and publish the results; raises LeadOver."""
         key = await self._batches.content_key(batch)
         if key is None:
             return
@@ -131,7 +132,7 @@ class BatchChores:
     async def _raw_lines(
         self, pieces: AsyncIterator[bytes], flaws: list[Flaw]
     ) -> AsyncIterator[RawLine]:
-        """Lines with their numbers; of one that is too long there is a flaw and no line."""
+        """Lines with their numbers; a line that is too long becomes a flaw."""
         limits, number, count = self._limits, 0, 0
         async for number, raw in split_lines(pieces, limits.batch_line_bytes_max):
             if number > EMPTY_LINES * limits.batch_lines_max:
@@ -155,7 +156,7 @@ class BatchChores:
     async def _with_files(
         self, batch: Batch, key: ContentKey, holder: str
     ) -> tuple[Batch, LineCounts]:
-        """Write the results into files, named before so that they are written once; and count."""
+        """Count, and write results into files, named first so that they are written only once."""
         if not batch.output_file_id:
             names = (self._files.new_id(), self._files.new_id())
             await self._batches.name_files(batch.batch_id, *names, holder)
@@ -183,7 +184,7 @@ class BatchChores:
         return await self._files.begin(batch.project, batch.key_id, "batch_output", file_id, check)
 
     async def _end(self, batch: Batch, writer: FileWriter, what: str) -> str:
-        """The file's id; empty where nothing was to be written."""
+        """The file's id; empty if nothing was to be written."""
         if not writer.size_bytes:
             await writer.discard()
             return ""
@@ -193,14 +194,14 @@ class BatchChores:
 
 
 def _is_blank(number: int, raw: bytes) -> bool:
-    """Whether nothing stands in a line; the first may begin with a mark that is nothing, too."""
+    """Whether a line is empty; the first one may begin with a byte order mark."""
     return not (raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw).strip()
 
 
 async def split_lines(
     pieces: AsyncIterator[bytes], length_max: int
 ) -> AsyncIterator[tuple[int, bytes | None]]:
-    """Lines without their ends, numbered from 1; None in place of one that is too long."""
+    """Lines without their ends, numbered from 1; None for one that is too long."""
     number, rest, is_too_long = 1, b"", False
     async for piece in pieces:
         *whole, rest = (rest + piece).split(b"\n")
@@ -216,7 +217,7 @@ async def split_lines(
 
 
 async def _groups(lines: AsyncIterator[RawLine]) -> AsyncIterator[list[RawLine]]:
-    """Lines together, as many as are worth a thread's turn."""
+    """Groups of lines, as many as are worth a thread's turn."""
     group: list[RawLine] = []
     length = 0
     async for number, raw in lines:
@@ -230,7 +231,7 @@ async def _groups(lines: AsyncIterator[RawLine]) -> AsyncIterator[list[RawLine]]
 
 
 def _told_apart(read: Sequence[Line | Flaw], seen: set[bytes], flaws: list[Flaw]) -> list[Line]:
-    """The lines among what was read; what is wrong, or there twice, goes to the flaws."""
+    """The distinct lines of what was read; faulty and repeated ones go to the flaws."""
     lines = []
     for each in read:
         if isinstance(each, Flaw):

@@ -20,13 +20,13 @@ from gateway.store.batching.vendor_copies import CopyEnd, VendorCopies
 
 ASK_S: Final = 30.0
 SLOWEST: Final = 20.0
-"""How many times rarer than at first a vendor is asked in the end."""
+"""How much longer the pauses between requests to a vendor become in the end."""
 LOOKS_MIN: Final = 2
-"""How often a parcel is looked for in vain before its vendor never had it."""
+"""After so many looks in vain, the vendor never had the parcel."""
 CANCELS_MAX: Final = 12
-"""How often a vendor is told to end a batch; after that it is only asked whether it has."""
+"""How often a vendor is told to end a batch; after that it is only asked whether it has ended."""
 REFUSALS_MAX: Final = 5
-"""How often a vendor that can be reached refuses a delete before it is believed."""
+"""How often a reachable vendor must refuse a delete before it is believed."""
 GIVEN_UP_AFTER_S: Final = 30 * 86_400.0
 ACTOR: Final = "gateway"
 NEVER_TOLD: Final = "the vendor did not say in time whether it has it"
@@ -34,7 +34,7 @@ NOT_THERE: Final = "its provider is not configured any more, so it cannot be ask
 NOT_REACHED: Final = "the vendor could not be asked for thirty days"
 NEVER_ENDED: Final = "the vendor did not end it in thirty days, and deletes nothing before"
 _MAY_CHANGE: Final = frozenset({401, 403, 408, 409, 425, 429})
-"""Refusals that an operator or time may mend."""
+"""Refusals that may change with time or by an operator's help."""
 _GONE: Final = frozenset({404, 410})
 _TRIES_COUNTED: Final = 16
 
@@ -45,7 +45,7 @@ def rest_s(poll_s: float, tries: int) -> float:
 
 
 async def tell_to_end(service: ParcelService, vendor_id: str) -> None:
-    """However that is answered: whether the batch is over, or gone, only a look at it says."""
+    """The answer does not matter: only a look shows whether the batch is over, or gone."""
     with suppress(UpstreamFailed):
         await service.cancel(vendor_id, ASK_S)
 
@@ -68,10 +68,11 @@ class Forgetting:
         self._clock = clock
         self._poll_s = poll_s
         self.in_vain = InVain()
-        """Of parcels on their way, too: who asks for one that nobody wants any more goes on."""
+        """Also for parcels on their way: this process may keep asking for one that is no longer
+        wanted."""
 
     async def step(self, row: ParcelRow, service: ParcelService | None) -> None:
-        """What is to be done next for a parcel whose answers nobody waits for."""
+        """The next step for a parcel whose answers nobody waits for."""
         if row.state == "new":
             await self.drop(row, "unsent")
         elif service is None:
@@ -84,7 +85,7 @@ class Forgetting:
             await self._cancel(row, service)
 
     async def drop(self, row: ParcelRow, state: CopyEnd, note: str = "") -> None:
-        """Let go of a parcel, after what became of it was written down."""
+        """Forget a parcel after its end was recorded."""
         await self.end(row, state, note)
         # What was being sent when this step began, and was looked for in vain, was not refused.
         is_refused = state == "unsent" and row.state == "new"
@@ -92,7 +93,7 @@ class Forgetting:
         self.in_vain.forget(row.parcel_id)
 
     async def end(self, row: ParcelRow, state: CopyEnd, note: str = "") -> None:
-        """Say what became of erased lines; raises AuditUnavailable, and may be called again."""
+        """Record the ends of erased lines; raises AuditUnavailable, and may be called again."""
         for copy in await self._copies.open_of(row.parcel_id):
             await self._deeds.record(
                 ACTOR,
@@ -110,7 +111,7 @@ class Forgetting:
     async def sent_twice(
         self, row: ParcelRow, organisation: str, vendor_id: str, cost_microusd: int
     ) -> None:
-        """Say that a vendor has lines a second time; raises AuditUnavailable."""
+        """Record that a vendor has lines a second time; raises AuditUnavailable."""
         await self._deeds.record(
             ACTOR,
             "batch.sent_twice",
@@ -124,7 +125,7 @@ class Forgetting:
         )
 
     async def never_ended(self, row: ParcelRow, organisation: str, lines: int) -> None:
-        """Say that nobody waits for these lines any more; raises AuditUnavailable."""
+        """Record that nobody waits for these lines any more; raises AuditUnavailable."""
         await self._deeds.record(
             ACTOR,
             "batch.never_ended",
@@ -137,7 +138,7 @@ class Forgetting:
         )
 
     async def _find(self, row: ParcelRow, service: ParcelService) -> None:
-        """A parcel whose sending was broken off: does the vendor have it?"""
+        """Ask whether the vendor has a parcel whose sending was interrupted."""
         try:
             found = await service.find(row.parcel_id, row.lines, row.made_us, ASK_S)
         except UpstreamFailed:
@@ -152,7 +153,7 @@ class Forgetting:
 
     async def _cancel(self, row: ParcelRow, service: ParcelService) -> None:
         if row.state == "submitted":
-            # Of the next state tries are counted anew.
+            # In the next state, tries are counted from the start.
             await self._next(row, "cancelling")
             return
         given_up = NEVER_ENDED
@@ -166,9 +167,10 @@ class Forgetting:
             await self._later(row, given_up)
 
     async def _told_to_end(self, row: ParcelRow, service: ParcelService) -> VendorBatch:
-        """How it stands; nothing is deleted while the vendor works on it, so that is told to end.
+        """Its state; while the vendor works on it, it is told to end, since nothing can be deleted.
 
-        So often only: one that does not obey is asked now and then whether it has ended.
+        After too many times, a vendor that does not obey is only asked now and then whether it has
+        ended.
         """
         batch = await service.look(row.vendor_id, ASK_S)
         if batch.state == "under_way" and row.tries < CANCELS_MAX:
@@ -176,7 +178,7 @@ class Forgetting:
         return batch
 
     async def _delete(self, row: ParcelRow, service: ParcelService) -> None:
-        """Nothing of ours stays at the vendor longer than it must."""
+        """Delete what the vendor has: nothing of ours stays there longer than it must."""
         try:
             batch = await self._told_to_end(row, service)
             if batch.state == "under_way":
@@ -195,7 +197,7 @@ class Forgetting:
             await self.drop(row, "deleted", service.remains)
 
     async def _later(self, row: ParcelRow, given_up: str) -> None:
-        """Try again after a rest, or give it up after thirty days."""
+        """Try again after a pause, or give up after thirty days."""
         if row.made_us <= self._in_us(-GIVEN_UP_AFTER_S):
             await self.drop(row, "kept", given_up)
             return
@@ -218,7 +220,7 @@ def _is_gone(error: UpstreamFailed) -> bool:
 
 
 def _refused_with(error: UpstreamFailed) -> int:
-    """The status of a vendor that will not, as against: cannot now; that is 0."""
+    """The status of a vendor's lasting refusal; 0 if it only cannot do it now."""
     if not isinstance(error, UpstreamRefused):
         return 0
     status = error.upstream_status

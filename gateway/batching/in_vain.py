@@ -7,23 +7,23 @@ from collections import Counter
 
 
 class InVain:
-    """Counts for one process; who takes a parcel over begins anew, and asks once more often."""
+    """Counts for one process; whoever takes a parcel over begins at zero and asks once more."""
 
     def __init__(self) -> None:
         self._times: Counter[tuple[str, str]] = Counter()
         self._read_s: dict[str, float] = {}
 
     def is_enough(self, parcel_id: str, state: str, times: int) -> bool:
-        """Count once more; whether it was in vain so often before, in this state."""
+        """Count once more; returns whether there were enough failures, in this state."""
         self._times[parcel_id, state] += 1
         return self._times[parcel_id, state] > times
 
     def went_well(self, parcel_id: str, state: str) -> None:
-        """Once it did: what was in vain before says nothing any more."""
+        """It succeeded: earlier failures no longer count."""
         self._times.pop((parcel_id, state), None)
 
     def has_read(self, parcel_id: str, lasted_s: float = 0.0) -> float:
-        """For how many seconds its results were read, with these."""
+        """For how many seconds its results were read, including these."""
         read_s = self._read_s.get(parcel_id, 0.0) + lasted_s
         if lasted_s:
             self._read_s[parcel_id] = read_s

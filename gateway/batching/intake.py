@@ -21,14 +21,14 @@ TIER_PREFIX = "tier:"
 BATCH_TIER = "tier:batch"
 KEY_OVER = "The key that made this batch is not valid any more."
 SECONDS_LEFT_MIN = 900.0
-"""A line with less time left is sent at once: a vendor would hardly come to it."""
+"""A line with less time left is sent at once: a vendor would hardly get to it."""
 
 TakesParcels = Callable[[str, DialectName], bool]
-"""Whether a provider's own batch API may be used, for bodies of this dialect."""
+"""Whether a provider's own batch API may be used for bodies of this dialect."""
 
 
 class LineIntake(Intake):
-    """An `Intake` whose callers are not there."""
+    """An `Intake` for requests whose callers do not wait."""
 
     def __init__(self, stages: Stages, takes_parcels: TakesParcels) -> None:
         super().__init__(stages)
@@ -60,7 +60,7 @@ class LineIntake(Intake):
         try:
             dialect, body = self.dispatcher.first_body(request, ruling.plan)
         except FeatureUnsupported:
-            # The walk comes to the next candidate, or says so.
+            # The walk continues with the next candidate, or reports that there is none.
             return arrival, ruling
         if not self._takes_parcels(ruling.plan.candidates[0].target.provider, dialect):
             return arrival, ruling

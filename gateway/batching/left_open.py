@@ -28,9 +28,9 @@ from gateway.types import AuditRecord
 
 
 SETTLE_S: Final = 20.0
-"""Until what another worker wrote about a line is in the database."""
+"""How long until another worker's record of a line is in the database."""
 _NOBODY: Final = LeaseHolder("", "")
-"""Whoever ends what a retired worker left holds no money."""
+"""Whoever ends a retired worker's requests holds no money."""
 
 
 class LeftBehind(Struct, frozen=True):
@@ -38,17 +38,17 @@ class LeftBehind(Struct, frozen=True):
 
     requests: int = 0
     lines: int = 0
-    """Of batches, that went on without their intent or were erased."""
+    """Lines of batches that continued without their intent or were erased."""
     waiting: int = 0
-    """Lines that are under way with somebody else, or at a vendor."""
+    """Lines that another worker is processing, or that are at a vendor."""
     unreadable: int = 0
-    """Whose intent the database only knows the place of."""
+    """Requests of whose intent the database only knows the place."""
     since_us: int = 0
     """When the oldest of all began."""
 
 
 class LeftOpen:
-    """Of one database; `audit` is where outcomes are written."""
+    """What one database knows of it; `audit` is where outcomes are written."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class LeftOpen:
         self._clock = clock
 
     async def look(self, worker: str) -> LeftBehind:
-        """What there is; ends nothing."""
+        """What is left; ends nothing."""
         found = LeftBehind()
         async for intent, outcome in self._open(worker):
             found = _added(found, intent, outcome)
@@ -81,7 +81,7 @@ class LeftOpen:
     async def end(self, worker: str, settle_s: float) -> LeftBehind:
         """End what can be ended; lines at a second look, `settle_s` after the first.
 
-        What another worker wrote about a line a moment ago is in the database only then.
+        Only then is another worker's latest record of a line in the database.
 
         Raises:
             AuditUnavailable, NotReady: some are still to be ended.
@@ -110,10 +110,10 @@ class LeftOpen:
             await self._audit.append(structs.replace(outcome, detail=detail))
 
     async def _charge(self, begun: AuditRecord, cost_microusd: int) -> None:
-        """What a line held is not written off with its worker's leases.
+        """Charge a line, whose money is not written off with its worker's leases.
 
-        Unless somebody was about to end it when they were stopped: that counted it as spent. It
-        stays noted, so that a crash before the outcome changes nothing.
+        Unless somebody was stopped while ending it: then it was already counted as spent. It stays
+        noted, so that a crash before the outcome changes nothing.
         """
         paid = await self._parked.begin_ending([begun.request_id])
         if cost_microusd and not paid:
@@ -122,7 +122,7 @@ class LeftOpen:
     async def _open(
         self, worker: str
     ) -> AsyncIterator[tuple[OpenIntent | None, AuditRecord | None]]:
-        """Intents, None where one cannot be read, and their outcomes, None where one waits."""
+        """Intents (None if unreadable), and their outcomes (None for one that waits)."""
         async for projected in self._retiring.open(worker):
             if not projected.raw_json:
                 yield None, None
@@ -155,7 +155,7 @@ class LeftOpen:
 def left_open(
     database: Database, sink: DatabaseAuditSink, audit: AuditLog, clock: Clock
 ) -> LeftOpen:
-    """All that it takes, of one database; outcomes are written to `audit`."""
+    """Build it for one database; outcomes are written to `audit`."""
     return LeftOpen(
         Retiring(database, sink, clock),
         LineStore(database, clock),

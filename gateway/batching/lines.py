@@ -42,7 +42,7 @@ from gateway.types import AuditRecord, Principal, Reservation
 
 
 FULL_STATUSES = frozenset({429, 503, 529})
-"""Statuses of upstreams that have no room."""
+"""Statuses of upstreams that are overloaded."""
 SERVER_ERROR_MIN = 500
 FAILURES_MAX = 3
 """How often a line may fail at its upstream before it ends with the error."""
@@ -53,17 +53,17 @@ class Later(Struct, frozen=True):
     """A line that could not be answered now."""
 
     after_s: float | None
-    """The wait that the refusal asks for; None where it names none."""
+    """The wait that the refusal asks for; None if it names none."""
     is_full: bool
-    """Whether nothing is wrong with it: then it waits as often as necessary."""
+    """Whether the line itself is fine: then it waits as often as necessary."""
     end: LineEnd
     """How it ends if it is not tried again."""
     is_alone: bool = False
-    """Whether other lines of its batch continue meanwhile: they are answered elsewhere."""
+    """Whether its batch's other lines continue meanwhile, since they are answered elsewhere."""
 
 
 class Parked(Struct, frozen=True):
-    """A line that is to be handed to a vendor with others; its intent is on record."""
+    """A line that will be handed to a vendor with others; its intent is on record."""
 
     passage: Passage
     ticket: Ticket
@@ -100,7 +100,8 @@ class LineJourneys:
     ) -> LineEnd | Later | Parked:
         """The answer or the error of one line, or that it has to wait.
 
-        It may be parked only at its first try. `check_lease` and `tell_answered` are its errand's.
+        It may be parked only at its first try. `check_lease` and `tell_answered` belong to its
+        errand.
         """
         dialect, passage = self._dialects[batch.endpoint], None
 
@@ -203,7 +204,7 @@ class LineJourneys:
     ) -> LineEnd:
         """The end of a line whose ticket this version cannot read, or that ended by `error`.
 
-        `loss` is what to record of it; None if that was done.
+        `loss` is what to record about it; None if that was done.
 
         Raises:
             AuditUnavailable, NotReady: it is to be ended again.
@@ -227,7 +228,7 @@ class LineJourneys:
         )
 
     def crashed(self, batch: Batch, request_id: str) -> Later:
-        """The result of a line at which we failed ourselves."""
+        """The result of a line at which the gateway itself failed."""
         error = GatewrightError("The gateway failed to serve this request.")
         end = _errored(self._dialects[batch.endpoint], error, request_id)
         return Later(None, is_full=False, end=end)
@@ -285,7 +286,7 @@ _PEEK = msgspec.json.Decoder(_Peek)
 def check_whole(body: bytes, values_max: int) -> None:
     """Refuse a line that holds too much, or asks for a stream, which nobody would read.
 
-    What cannot be read here is refused by the dialect, in its own words.
+    A body that cannot be read here is refused by the dialect, in its own words.
 
     Raises:
         FeatureUnsupported, RequestInvalid
@@ -306,7 +307,7 @@ def later_of(error: GatewrightError, end: LineEnd) -> Later | None:
     the batch is stopped by what the database says.
     """
     if isinstance(error, BudgetExhausted) and error.is_held:
-        # As soon as others of its batch are paid, most of what was set aside for them is back.
+        # Once its batch's other lines are paid, most of what was set aside for them is free again.
         return Later(None, is_full=True, end=end)
     if isinstance(error, BudgetExhausted | NoTargetConfigured):
         return None

@@ -26,10 +26,10 @@ from gateway.types import AuditRecord
 
 
 class LooseEnds:
-    """Looked for in the log of one worker."""
+    """Looks for unfinished lines in the log of one worker."""
 
     cut: ClassVar[str] = CRASHED
-    """Why a line goes on without its intent."""
+    """Why a line continues without its intent."""
 
     def __init__(
         self,
@@ -53,14 +53,14 @@ class LooseEnds:
         self._outcome_of = outcome_of
         self._clock = clock
         self._suspects: dict[str, str] = {}
-        """What was found loose at the last look, by request, and why."""
+        """Requests that looked unfinished last time, and the reason."""
         self._log = logger()
 
     async def tend(self) -> int:
-        """End what was loose at this look and at the one before; how many that were.
+        """End what looked unfinished at this look and the previous one; returns how many that were.
 
-        One look is not enough: another worker may be about to end the line, and what it writes
-        into its log is in the database only a moment later.
+        One look is not enough: another worker may be about to end the line, and what it writes into
+        its log is in the database only a moment later.
 
         Raises:
             AuditUnavailable, NotReady, OSError: some are still to be ended.
@@ -92,7 +92,7 @@ class LooseEnds:
         return [intent for _, intent in read_intents(self._folder, spots, away)]
 
     async def _loose(self, opened: Mapping[str, OpenLine]) -> dict[str, str]:
-        """Requests whose line is gone, or goes on without them; and why."""
+        """Requests whose line is gone, or continues without them; and why."""
         by_batch: dict[str, dict[str, int]] = {}
         for request_id, each in opened.items():
             by_batch.setdefault(each.batch, {})[request_id] = each.line
@@ -108,7 +108,7 @@ class LooseEnds:
         return loose
 
     async def _end(self, intent: OpenIntent, why: str) -> bool:
-        """Whether it could be ended: what a line costs that is being sent, nobody knows yet."""
+        """Whether it could be ended: a line that is being sent has no known cost yet."""
         begun = intent.record
         is_parked = begun.detail.get("path") == NATIVE
         if why == ERASED and not await self._lines.were_erased(
@@ -130,11 +130,11 @@ class LooseEnds:
         return True
 
     async def _charge(self, begun: AuditRecord, cost_microusd: int) -> None:
-        """Before it is on record: after a crash in between both are done, each once."""
+        """Charge it before it is recorded: after a crash in between both are done, each once."""
         await self._reservations.charge(late_cost(begun, cost_microusd))
 
 
 class LeftByGone(LooseEnds):
-    """The same of a worker that never came back, while its segments' lock is held."""
+    """The same for a worker that never came back, while its segments' lock is held."""
 
     cut = GONE

@@ -17,7 +17,7 @@ OutcomeOf = Callable[[str, str], Awaitable[AuditRecord | None]]
 
 
 class Purse(Struct, frozen=True):
-    """Where money of parked lines is kept beside the ledger."""
+    """Where the money of parked lines is kept, besides the ledger."""
 
     late: LateBookings
     parked: ParkedMoney
@@ -26,7 +26,7 @@ class Purse(Struct, frozen=True):
 
 
 def late_cost(begun: AuditRecord, cost_microusd: int) -> LateCost:
-    """What is booked for it, on every level and the end user's."""
+    """The cost to book for it, on every level and for the end user."""
     accounts = accounts_of(begun.organisation, begun.workspace, begun.project, begun.key_id)
     if begun.subject:
         accounts += (account_of_end_user(begun.organisation, begun.subject),)
@@ -34,6 +34,6 @@ def late_cost(begun: AuditRecord, cost_microusd: int) -> LateCost:
 
 
 def unsent(outcome: AuditRecord) -> AuditRecord:
-    """The same of a parked line that no vendor was ever handed: that is known, and free."""
+    """The same for a parked line that no vendor was ever given: it is known to be free."""
     detail = {name: outcome.detail[name] for name in ("batch", "line")}
     return structs.replace(outcome, cost_microusd=0, detail={**detail, "path": NATIVE})

@@ -63,7 +63,7 @@ RESENDS_MAX = 6
 """How often a parcel is sent again that its vendor may have received but never showed."""
 _MISSING: Final = "missing"
 SETTLING_S = 5.0
-"""Until what an earlier process wrote into the log can be found in the database."""
+"""How long until an earlier process's log entries can be found in the database."""
 
 
 class ParcelJourneys:
@@ -90,7 +90,7 @@ class ParcelJourneys:
         self._forgetting = forgetting
         self._poll_s = poll_s
         self._settled: set[str] = set()
-        """Parcels whose half-ended lines can be told apart now."""
+        """Parcels whose half-ended lines can now be told apart."""
         self._in_vain = forgetting.in_vain
         self._results = ParcelResults(lines, self._in_vain, clock)
         self._log: Any = logger()
@@ -112,12 +112,12 @@ class ParcelJourneys:
     async def _submit(self, at: At) -> None:
         row = at.row
         if row.is_erased:
-            # What was erased is not among its lines any more, and nothing of it was ever sent.
+            # Erased lines are no longer among its lines, and were never sent.
             await self._forgetting.end(row, "unsent")
             await self._note(row, is_erased=0)
         numbers = await self._store.numbers(row.parcel_id)
         if not numbers or not at.is_wanted or any(numbers.values()):
-            # What is about to end was refused, and is perhaps on record as such.
+            # What is about to end was refused, and is perhaps recorded as such.
             await self._give_back(row, at.batch, at.key, UNTAKEN)
             await self._forgetting.drop(row, "unsent")
             return
@@ -128,7 +128,8 @@ class ParcelJourneys:
         name = row.parcel_id
         held, others = _alike(held)
         parcel = _parcel_of(row, held)
-        # From here on bytes may have left: whoever finds it so asks the vendor first.
+        # From here on bytes may have been sent: whoever finds it in this state asks the vendor
+        # first.
         due_us, count = self._in_us(SUBMIT_S), len(held)
         if not await self._store.begin_sending(name, row.term, count, due_us, others):
             return
@@ -164,14 +165,14 @@ class ParcelJourneys:
     async def _sent_twice(
         self, at: At, held: Sequence[tuple[ParkedLine, Ticket]], vendor_id: str
     ) -> None:
-        """Pay for a second copy: nobody else will know of it, so each step may be repeated."""
+        """Pay for a second copy: nobody else will know about it, so each step may be repeated."""
         row, organisation, now_us = at.row, at.batch.project.organisation, self._clock.utc_us()
         cost_microusd = await insisted(
             lambda: self._reservations.pay_twice(row.parcel_id, held, now_us)
         )
         await insisted(lambda: self._store.follow_stray(row, vendor_id))
         for line, ticket in held:
-            # One after the other: what was written of some is not written again for the rest.
+            # One at a time, so that what is already written for some is not repeated for the rest.
             name = custom_id_of(row.parcel_id, line.line.number)
             twice = Twice(name, at.batch, line, ticket, vendor_id, now_us)
             await insisted(partial(self._lines.tell_twice, twice))
@@ -186,7 +187,7 @@ class ParcelJourneys:
         elif may_have_taken(status):
             await self._note(row, due_us=self._in_us(self._poll_s))
         else:
-            # It will not take this parcel: its lines go their way one by one.
+            # It will not take this parcel: its lines are sent one by one.
             await self._give_back(row, at.batch, at.key, error)
             await self._forgetting.drop(row, "unsent")
 
@@ -209,7 +210,7 @@ class ParcelJourneys:
         elif not self._in_vain.is_enough(row.parcel_id, row.state, LOOKS_MIN):
             await self._again(row)
         elif row.resent < RESENDS_MAX:
-            # Under a new name, so that two answers could never be taken for one.
+            # Under a new name, so that two answers can never be confused.
             due_us = self._in_us(rest_s(self._poll_s, row.resent))
             await self._store.renamed(row.parcel_id, new_name(), row.term, due_us)
             self._in_vain.forget(row.parcel_id)
@@ -230,7 +231,7 @@ class ParcelJourneys:
             await self._wait(at)
             return
         else:
-            # In a day it is asked hundreds of times: now and then is not each time.
+            # It is asked hundreds of times a day: scattered failures must not add up.
             self._in_vain.went_well(row.parcel_id, _MISSING)
         if batch.state == "under_way":
             if row.state == "cancelling":
@@ -260,13 +261,13 @@ class ParcelJourneys:
         elif row.state == "cancelling" and row.tries >= CANCELS_MAX:
             if count := await self._give_back(row, at.batch, at.key, UNENDED):
                 await self._forgetting.never_ended(row, at.batch.project.organisation, count)
-            # It is not told to end any more.
+            # It is no longer told to end.
             await self._note(row, state="collected", tries=CANCELS_MAX, due_us=self._in_us(0.0))
         else:
             await self._again(row)
 
     async def _collect(self, at: At, batch: VendorBatch) -> None:
-        """Read results, each once; lines without one in the end are sent one by one."""
+        """Read results, each once; lines that have none in the end are sent one by one."""
         row = at.row
         left = await self._store.numbers(row.parcel_id)
         if any(left.values()) and row.parcel_id not in self._settled:
@@ -336,7 +337,7 @@ def _parcel_of(row: ParcelRow, held: Sequence[tuple[ParkedLine, Ticket]]) -> Par
 
 
 def new_name() -> str:
-    """A new name, by which a vendor knows a parcel."""
+    """A new name under which a vendor knows a parcel."""
     return f"{PARCEL_PREFIX}{secrets.token_hex(12)}"
 
 

@@ -18,19 +18,19 @@ from gateway.store.batching.parcel_rows import ParcelRow
 
 
 READS_MAX: Final = 3
-"""How often results are read again that were cut, or did not say all."""
+"""How often results are read again that were cut or incomplete."""
 RESULTS_S: Final = 3600.0
-"""That all readings of one parcel take together at most."""
+"""The most that all readings of one parcel take together."""
 FEW_RESULTS_S: Final = 300.0
 RESULT_S: Final = 0.33
-"""For each line so much longer than that: what trickles in keeps others waiting all the while."""
+"""The extra time for each line: slow results keep others waiting."""
 ENDED_AT_ONCE: Final = 20
 ENDED_BYTES_AT_ONCE: Final = 16 * 1024 * 1024
-"""Of long answers fewer: all that end together are held."""
+"""Long answers are ended fewer at a time, because all that end together are in memory."""
 
 
 class At(Struct, frozen=True):
-    """A parcel with all that its next step needs."""
+    """A parcel with everything that its next step needs."""
 
     row: ParcelRow
     batch: Batch
@@ -44,7 +44,7 @@ class At(Struct, frozen=True):
 
 
 class ParcelResults:
-    """Ends lines by what their vendor says of them."""
+    """Ends lines by their vendor's results."""
 
     def __init__(self, lines: ParkedLines, in_vain: InVain, clock: Clock) -> None:
         self._lines = lines
@@ -54,7 +54,7 @@ class ParcelResults:
     async def read(
         self, at: At, batch: VendorBatch, left: dict[int, bool]
     ) -> GatewrightError | None:
-        """Why what is `left` then is not waited for; None where it is worth another reading.
+        """Why the lines then `left` are not waited for; None if another reading is worthwhile.
 
         Raises:
             AuditUnavailable, NotReady, TermOver: as `ParkedLines.end` does.
@@ -68,7 +68,7 @@ class ParcelResults:
         except UpstreamFailed as error:
             is_unread, is_too_long = True, isinstance(error, ResultsTooLong)
         self._in_vain.has_read(parcel_id, self._clock.monotonic_s() - begun_s)
-        # What is too long, or too slow, is that the next time as well.
+        # A reading that is too long or too slow would be so again.
         is_enough = is_too_long or self._left_s(at.row) <= 0
         if is_enough or self._in_vain.is_enough(parcel_id, "reading", READS_MAX):
             return UNREAD if is_unread else LOST
@@ -98,7 +98,7 @@ class ParcelResults:
         await self._lines.end(at.batch, at.key, row, group, files)
 
     def _left_s(self, row: ParcelRow) -> float:
-        """How long its results may still be read, by what they have taken in this process."""
+        """How long its results may still be read, given the time already spent in this process."""
         most_s = min(FEW_RESULTS_S + RESULT_S * row.lines, RESULTS_S)
         return most_s - self._in_vain.has_read(row.parcel_id)
 

@@ -16,16 +16,16 @@ from gateway.telemetry import Event, logger
 
 
 GATHER_S = 300.0
-"""How long a line waits at most for others to go with."""
+"""The longest time that a line waits for others to go with it."""
 PARCEL_BYTES_MAX = 16 * 1024 * 1024
 PARCELS_MAX = 4
-"""That one worker moves at once."""
+"""How many one worker moves at once."""
 CLOSED_REST_S = 60.0
-"""How often it is looked whether the key of a batch opens again."""
+"""How often to check whether a batch's key can be opened again."""
 
 
 class ParcelShare(Struct, frozen=True):
-    """Who moves parcels, and how."""
+    """The worker that moves parcels, and its limits."""
 
     worker: str
     holder: str
@@ -57,7 +57,7 @@ class ParcelRunner:
         self._log: Any = logger()
 
     async def tend(self) -> None:
-        """Go on with everything that can go on now."""
+        """Continue with everything that can continue now."""
         if not self._has_begun:
             await self._store.take_over(self._share.worker, self._holder)
             self._has_begun = True
@@ -74,11 +74,11 @@ class ParcelRunner:
                 self._moving.begin(taken.parcel_id, taken.batch_id, self._lead(taken))
 
     async def keep(self) -> None:
-        """Say that this worker is alive."""
+        """Signal that this worker is alive."""
         await self._store.keep(self._holder)
 
     async def close(self) -> None:
-        """Leave parcels where they are; whoever comes next goes on with them."""
+        """Leave parcels where they are; the next worker continues with them."""
         await self._moving.cancel()
         await self._reservations.let_go()
         await given_up(self._leave())
@@ -99,13 +99,13 @@ class ParcelRunner:
         try:
             await self._advance(row)
         except TermOver:
-            # This worker was away for longer than its lease: whoever took over goes on.
+            # This worker was away for longer than its lease: whoever took over continues.
             self._log.warning(Event.BATCH_TAKEN_OVER, batch=row.batch_id, count=row.lines)
 
     async def _advance(self, row: ParcelRow) -> None:
         try:
             await self._journeys.advance(row)
         except KeyClosed:
-            # Whoever read the batch's row has said so, once; the parcel stays for the right key.
+            # The reader of the batch's row has logged it, once; the parcel waits for the right key.
             due_us = self._clock.utc_us() + round(CLOSED_REST_S * SECOND_US)
             await self._store.note(row.parcel_id, row.term, due_us=due_us)

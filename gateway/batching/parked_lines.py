@@ -41,23 +41,23 @@ from gateway.telemetry import Event, logger
 
 
 HELD_AT_ONCE: Final = 50
-"""Lines of a parcel that are opened before others have their turn; it may be ten thousand long."""
+"""Lines of a parcel that are opened before others have their turn; it may have ten thousand."""
 NOTHING_SAID: Mapping[int, Said] = MappingProxyType({})
-"""Of lines that their vendor was not asked for."""
+"""For lines that their vendor was not asked about."""
 
 
 class _Ending(Struct, frozen=True):
-    """What lines of one parcel that end together have in common."""
+    """The common facts of one parcel's lines that end together."""
 
     batch: Batch
     vendor_id: str
     check_end: Callable[[], None]
-    """Raises LeaseOver where their outcomes may not be written any more."""
+    """Raises LeaseOver if their outcomes may not be written any more."""
     vendor_files: tuple[str, ...] = ()
 
 
 class _Lost(Struct, frozen=True):
-    """A line of which too little can be read, and what its vendor said of it."""
+    """A line of which too little can be read, and its vendor's result."""
 
     line: ParkedLine
     ticket: Ticket | Remnant
@@ -65,20 +65,20 @@ class _Lost(Struct, frozen=True):
 
 
 class Twice(Struct, frozen=True):
-    """A line that a vendor has once more, beside the one that counts."""
+    """A second copy of a line at a vendor, besides the one that counts."""
 
     request_id: str
-    """Of what it costs there."""
+    """The request that its cost is booked for."""
     batch: Batch
     line: ParkedLine
     ticket: Ticket
     vendor_id: str
     at_us: int
-    """In whose windows it is paid."""
+    """The moment whose budget windows pay for it."""
 
 
 class ParkedLines:
-    """Lines that wait, as they come and as they end."""
+    """Parks lines, and ends them."""
 
     def __init__(
         self,
@@ -101,10 +101,10 @@ class ParkedLines:
         self._log = logger()
 
     async def park(self, claim: Claim, key: ContentKey, parked: Parked) -> None:
-        """A line waits from now on.
+        """Park a line, which waits from now on.
 
         Raises:
-            AuditUnavailable, NotReady: it is to be called again, until it says whose the line is.
+            AuditUnavailable, NotReady: call again, until it tells whose the line is.
         """
         ticket = parked.ticket
         raw = encode_ticket(ticket)
@@ -115,7 +115,8 @@ class ParkedLines:
         elif (
             await self._outcome_of(claim.batch.project.organisation, ticket.request_id) is not None
         ):
-            # It was parked by a commit that nobody heard of, and somebody else has ended it since.
+            # A commit whose confirmation was lost had parked it, and somebody else has ended it
+            # since.
             self._reservations.keep(ticket, ticket.reservation, *place)
             await self._reservations.drop([ticket.request_id])
         else:
@@ -132,13 +133,13 @@ class ParkedLines:
         numbers: Sequence[int],
         said: Mapping[int, Said] = NOTHING_SAID,
     ) -> list[tuple[ParkedLine, Ticket]]:
-        """Lines with their tickets, whose money this worker now has set aside.
+        """Lines with their tickets, whose money this worker has now set aside.
 
-        Those of which it cannot read all are left out: they have ended, for what was `said`.
+        Lines that it cannot read completely are left out: they have ended, with what was `said`.
 
         Raises:
             AuditUnavailable, NotReady: some are still to be ended; they may be given again.
-            TermOver: some are somebody else's to end.
+            TermOver: some are for another worker to end.
         """
         held: list[tuple[ParkedLine, Ticket]] = []
         for start in range(0, len(numbers), HELD_AT_ONCE):
@@ -163,11 +164,11 @@ class ParkedLines:
         said: Mapping[int, Said],
         vendor_files: tuple[str, ...] = (),
     ) -> None:
-        """Conclude lines of one parcel, and write down how each ended.
+        """Conclude lines of one parcel, and record how each ended.
 
         Raises:
             AuditUnavailable, NotReady: some are still to be ended; they may be given again.
-            TermOver: somebody else leads the parcel by now, and ends them.
+            TermOver: another worker leads the parcel by now, and ends them.
         """
         if not said:
             return
@@ -195,7 +196,7 @@ class ParkedLines:
             raise failure
 
     async def tell_twice(self, twice: Twice) -> None:
-        """Write down what a line that was sent twice costs once more; raises AuditUnavailable."""
+        """Record the additional cost of a line that was sent twice; raises AuditUnavailable."""
         line, kept = twice.line, twice.ticket.reservation
         errand = errand_of(twice.batch, line.line, twice.vendor_id, None)
         loss = Loss("", line.target, line.provider, twice.ticket.subject, kept.amount_microusd)
@@ -205,9 +206,9 @@ class ParkedLines:
     async def _begin_ending(
         self, row: ParcelRow, numbers: Sequence[int], request_ids: Sequence[str]
     ) -> Callable[[], None]:
-        """From here on a crash counts as spent what is set aside for these lines.
+        """From here on a crash counts the money set aside for these lines as spent.
 
-        Gives what raises where it is too late for an outcome of theirs; raises TermOver.
+        Returns a check that raises when it is too late to write their outcomes; raises TermOver.
         """
         paid: set[str] = set()
 
@@ -235,7 +236,7 @@ class ParkedLines:
         try:
             passage = self._journeys.resume(at.batch, line.line, ticket, reservation, errand)
         except RequestInvalid:
-            # Its body was understood by the version that parked it, and is not by this one.
+            # The version that parked it understood its body, and this one does not.
             return await self._lost(at, _Lost(line, ticket, said), remnant_of(ticket))
         if record is None:
             self._reservations.hand_over(ticket.request_id)
@@ -246,7 +247,7 @@ class ParkedLines:
         if isinstance(said, GatewrightError):
             if record is None:
                 await self._undelivered(passage, ticket, said)
-            # What no vendor was handed, because its batch was over by then, was not tried.
+            # A line that no vendor was given, because its batch was over by then, was not tried.
             was_tried = said is not UNWANTED or bool(at.vendor_id)
             return self._clock.utc_us(), failures if was_tried else line.failures
         try:
@@ -269,7 +270,7 @@ class ParkedLines:
         self._reservations.mark_ended(ticket.request_id)
 
     async def _lose(self, batch: Batch, key: ContentKey, row: ParcelRow, lost: _Lost) -> None:
-        """End a line alone that cannot be read, or whose ticket cannot."""
+        """End a single line that cannot be read, or whose ticket cannot."""
         number = lost.line.line.number
         self._log.warning(Event.BATCH_FAILED, batch=batch.batch_id, error_class="TicketUnreadable")
         remnant = await self._remnants.of(batch, lost.line, lost.ticket)
@@ -280,12 +281,12 @@ class ParkedLines:
         self._metrics.count_line(end.state)
 
     async def _lost(self, at: _Ending, lost: _Lost, remnant: Remnant) -> LineEnd:
-        """What is owed for it is booked, the rest is given back, and its outcome is on record."""
+        """Book what is owed for it, give the rest back, and record its outcome."""
         line, request_id = lost.line, remnant.request_id
         errand = errand_of(at.batch, line.line, at.vendor_id, at.check_end, at.vendor_files)
         whose = at.batch.project.organisation
         if line.is_ending and await self._outcome_of(whose, request_id) is not None:
-            # The process that wrote it has booked it, or is counted as having.
+            # The process that wrote it has booked it, or is counted as having done so.
             self._reservations.release(request_id)
             return await self._journeys.lost(at.batch, errand, remnant, None)
         loss = loss_of(line, lost.ticket, remnant, lost.said)

@@ -27,7 +27,7 @@ from gateway.types import Reservation
 
 
 class _Place(Struct, frozen=True):
-    """Where a line is for which money is set aside."""
+    """The place of a line for which money is set aside."""
 
     organisation: str
     batch_id: str
@@ -44,32 +44,33 @@ class ParkedReservations:
         self._outcome_of = outcome_of
         self._held: dict[str, Reservation] = {}
         self._places: dict[str, _Place] = {}
-        """Of those and of what is paid, and perhaps of some that have ended."""
+        """Places of held and of paid lines, and perhaps of some that have ended."""
         self._unfitting: set[str] = set()
-        """Of those that are held the ones for which there was nothing to set aside."""
+        """Held lines for which there was no money to set aside."""
         self._paid: set[str] = set()
         """Requests whose cost is booked, though their outcome could not be written yet.
 
-        It may be another worker's to write by now, so that nobody comes back to them here."""
+        It may now be another worker's to write, so that nobody returns to them here.
+        """
 
     def noting(self, ticket: Ticket) -> Callable[[AsyncConnection], Awaitable[None]]:
-        """What notes a line's money in the transaction that parks it."""
+        """Returns what notes a line's money in the transaction that parks it."""
         return self._purse.parked.noting(self._stake(ticket.request_id, ticket.reservation))
 
     def keep(self, ticket: Ticket, reservation: Reservation, batch_id: str, number: int) -> None:
-        """This worker has it from now on."""
+        """From now on this worker holds it."""
         self._held[ticket.request_id] = reservation
         organisation = ticket.principal.organisation
         self._places[ticket.request_id] = _Place(organisation, batch_id, number)
 
     def keep_parked(self, ticket: Ticket, batch_id: str, number: int) -> None:
-        """The same of a line that this worker has just parked, or hears that it had parked.
+        """The same for a line that this worker has just parked, or learns that it had parked.
 
-        Unheard, its own parcel may have taken the line up meanwhile: money is set aside once.
+        Before it learned that, its own parcel may have taken the line up: money is set aside once.
         """
         request_id, reservation = ticket.request_id, ticket.reservation
         if request_id in self._unfitting:
-            self.release(request_id)  # There was nothing left besides what is set aside here.
+            self.release(request_id)  # No money was left besides what is set aside here.
         held = self._held.get(request_id)
         if held is None and request_id not in self._paid:
             self.keep(ticket, reservation, batch_id, number)
@@ -77,22 +78,22 @@ class ParkedReservations:
             self._end(reservation)
 
     async def given_back(self, reservation: Reservation) -> Reservation:
-        """What was set aside for a line that is another's goes back: nothing is in its place.
+        """Give back what was set aside for another worker's line; its place becomes empty.
 
-        Also where it went back before.
+        Also if it was given back before.
         """
         self._end(reservation)
         return await self._ledger.reserve((), 0)
 
     async def hold(self, batch_id: str, lines: Sequence[tuple[ParkedLine, Ticket]]) -> None:
-        """Set aside what is not set aside here for these lines; raises NotReady."""
+        """Set money aside for those of these lines without any here; raises NotReady."""
         await self._drop_lost([ticket.request_id for _, ticket in lines])
         stakes: list[Stake] = []
         for line, ticket in lines:
             if ticket.request_id not in self._held:
                 reservation = await self._reserved(ticket)
                 if ticket.request_id in self._held:
-                    # That it was parked here was heard meanwhile.
+                    # This process learned meanwhile that it was parked here.
                     self._unfitting.discard(ticket.request_id)
                     self._end(reservation)
                     continue
@@ -101,9 +102,9 @@ class ParkedReservations:
         await self._purse.parked.note(stakes)
 
     def held_for(self, batch_id: str, number: int) -> tuple[str, Reservation | None]:
-        """The request of a line for which this worker has money set aside; an empty name for none.
+        """The request of a line for which this worker has set money aside; empty if there is none.
 
-        It knows that of lines whose ticket says nothing any more, until it is restarted.
+        Until a restart it also knows this for lines with unreadable tickets.
         """
         for request_id, held in self._held.items():
             place = self._places[request_id]
@@ -120,10 +121,10 @@ class ParkedReservations:
         self._unfitting.discard(request_id)
 
     def booking(self, ticket: Ticket) -> Callable[[int], Awaitable[None]] | None:
-        """What books the cost of a line for which nothing is set aside; None for all others.
+        """Returns what books the cost of a line without money set aside; None for all others.
 
         Nothing is noted for it, so that whoever ends it after a crash could not tell whether the
-        ledger of the run before had reported its cost. Booked by its name, it is booked once.
+        previous run's ledger had reported its cost. Booked by its name, it is booked once.
         """
         if ticket.request_id not in self._unfitting:
             return None
@@ -137,7 +138,7 @@ class ParkedReservations:
         return book
 
     def release(self, request_id: str) -> None:
-        """Of one whose time was over long ago the ledger knows nothing any more."""
+        """Release a reservation; long after its time the ledger has forgotten it."""
         reservation = self._held.pop(request_id, None)
         self._unfitting.discard(request_id)
         if reservation is not None:
@@ -150,7 +151,7 @@ class ParkedReservations:
     def mark_paid(self, request_id: str) -> None:
         """Its cost is booked, and its outcome is still to be written."""
         self._paid.add(request_id)
-        self.release(request_id)  # Of a line that was heard to be parked while it was ended.
+        self.release(request_id)  # For a line that was found to be parked while it was being ended.
 
     def mark_ended(self, request_id: str) -> None:
         """Its outcome is written."""
@@ -159,22 +160,22 @@ class ParkedReservations:
     async def begin_ending(
         self, connection: AsyncConnection, request_ids: Sequence[str]
     ) -> set[str]:
-        """From here on a crash counts as spent what is set aside; for which of these it has."""
+        """From here on a crash counts what is set aside as spent; returns those already counted."""
         return await self._purse.parked.beginning_to_end(connection, request_ids)
 
     async def hold_nothing(self, request_ids: set[str]) -> None:
-        """Somebody was stopped when they had begun to end these: what was set aside is spent."""
+        """A worker was stopped while ending these: their money was counted as spent."""
         for request_id in request_ids & self._held.keys():
             self.release(request_id)
             self._held[request_id] = await self._ledger.reserve((), 0)
 
     async def drop(self, request_ids: Sequence[str]) -> None:
-        """Whoever leads their parcel by now has set money aside for them as well.
+        """Drop lines for which their parcel's new leader has set money aside as well.
 
         Raises:
             NotReady: it is still held, and may be dropped again.
         """
-        # Noted for longer than it is held, it would come back in a crash, in place of what others
+        # A note that outlives its money would bring it back after a crash, in place of what others
         # hold by then.
         await self._purse.parked.leave(request_ids)
         for request_id in request_ids:
@@ -182,20 +183,20 @@ class ParkedReservations:
             self._paid.discard(request_id)
 
     async def forget(self, request_ids: Sequence[str]) -> None:
-        """They have ended: nothing is noted for them any more."""
+        """They have ended: forget what is noted for them."""
         await self._purse.parked.forget(request_ids)
 
     def forgetting(
         self, request_ids: Sequence[str]
     ) -> Callable[[AsyncConnection], Awaitable[None]]:
-        """What does the same in the transaction that ends them."""
+        """Returns what does the same in the transaction that ends them."""
         return self._purse.parked.forgetting(request_ids)
 
     async def charge(self, late: LateCost) -> None:
-        """A line is gone: book what is owed where its money is not held here any more.
+        """A line is gone: book what is owed if its money is no longer held here.
 
-        It is not where an earlier process gave it back, or had it taken by a write-off. Where that
-        counted it as spent, it is paid, and what is held again goes back.
+        An earlier process may have given it back, or a write-off taken it. If that counted it as
+        spent, it is paid, and what is held again goes back.
 
         Raises:
             NotReady: the database does not answer; it may then be asked again.
@@ -212,10 +213,10 @@ class ParkedReservations:
     async def pay_twice(
         self, parcel_id: str, held: Sequence[tuple[ParkedLine, Ticket]], at_us: int
     ) -> int:
-        """A vendor has lines once more, under another parcel: what was set aside is owed again.
+        """Pay for lines that a vendor has twice, under another parcel: their money is owed again.
 
-        How much that is, of all of them; booked once for each in the windows of `at_us`, however
-        often it is called.
+        Returns the sum for all of them; it is booked only once for each, in the windows of `at_us`,
+        however often this is called.
 
         Raises:
             NotReady: the database does not answer; it may then be asked again.
@@ -230,7 +231,7 @@ class ParkedReservations:
         return total_microusd
 
     async def give_up(self, request_id: str, cost_microusd: int) -> None:
-        """A line is gone, and its outcome is written: book what that says on what is held.
+        """A line is gone, and its outcome is written: book its cost against what is held.
 
         Raises:
             NotReady: it is booked, but the database does not know that yet; that errs upwards.
@@ -241,11 +242,11 @@ class ParkedReservations:
         await self.forget([request_id])
 
     def holds_any(self) -> bool:
-        """Whether there is something that `drop_ended` may have to forget."""
+        """Whether `drop_ended` may have something to forget."""
         return bool(self._held or self._paid)
 
     async def drop_ended(self, lines: LineStore) -> None:
-        """Forget lines that another worker has ended: what is set aside for them goes back.
+        """Forget lines that another worker has ended, and give back their money.
 
         Raises:
             NotReady: some is still to be given back.
@@ -261,7 +262,7 @@ class ParkedReservations:
                 request_id
                 for number, request_id in requests.items()
                 if states.get(number) != "parked"
-                # Of a line that was erased nobody may have booked yet what it costs.
+                # The cost of an erased line may not have been booked yet.
                 and (number in states or await self._is_on_record(request_id))
             ]
             await self.forget(ended)
@@ -270,8 +271,8 @@ class ParkedReservations:
                 self.mark_ended(request_id)
 
     async def let_go(self) -> None:
-        """Give back what is set aside: this worker leaves, and the next one holds it again."""
-        # Where that fails its leases are written off, but for what is noted here.
+        """Give back what is set aside: this worker leaves, and the next one sets it aside again."""
+        # If that fails, its leases are written off, except for what is noted here.
         await given_up(self._purse.parked.let_go())
         for request_id in list(self._held):
             self.release(request_id)
@@ -281,9 +282,10 @@ class ParkedReservations:
         return await self._outcome_of(organisation, request_id) is not None
 
     async def _drop_lost(self, request_ids: Sequence[str]) -> None:
-        """Of those lines, forget what is not set aside any more.
+        """Of those lines, forget those whose money is not set aside any more.
 
-        It was in a lease that is written off by now, or for as long as a vendor was to take.
+        It was in a lease that is written off by now, or the time for which it was set aside is
+        over.
         """
         now_us = self._clock.utc_us()
         for request_id in request_ids:
@@ -296,8 +298,8 @@ class ParkedReservations:
             known = await self._purse.parked.known(staked)
             lost = [stake.request_id for stake in staked if stake.request_id not in known]
             if lost:
-                # What is noted of other levels would come back in a crash, in place of what others
-                # hold there by then.
+                # Notes of other levels would come back after a crash, in place of what others hold
+                # there by then.
                 await self._purse.parked.leave(lost)
             for request_id in lost:
                 self.release(request_id)
@@ -322,5 +324,5 @@ class ParkedReservations:
 
 
 def _admitted_us(ticket: Ticket) -> int:
-    """Of which moment the windows are charged, also where an older version wrote the ticket."""
+    """The moment whose windows are charged, even if an older version wrote the ticket."""
     return ticket.reservation.admitted_us or ticket.arrived_us

@@ -29,9 +29,9 @@ from policies.facts import Facts
 
 PERCENT = 100
 GRACE_S = 7200.0
-"""How long money stays aside beyond a batch's window: results are read, late ones given up."""
+"""How long money stays set aside after a batch's window: to read results, and give up late ones."""
 PLAIN_TIERS = frozenset({None, "auto", "default", "standard_only"})
-"""What a line may say of its service tier; whoever names another is served at that one."""
+"""The service tiers that a parked line may name; a line with another tier is sent live."""
 
 
 class Ticket(Struct, frozen=True):
@@ -51,7 +51,7 @@ class Ticket(Struct, frozen=True):
     end_user: str
     thread: Thread | None
     dialect: DialectName
-    """Of the body that the vendor gets."""
+    """The dialect of the body that the vendor gets."""
     version: str
     betas: tuple[str, ...]
 
@@ -86,13 +86,13 @@ class Ticket(Struct, frozen=True):
 
 
 class RemnantIntent(Struct, frozen=True):
-    """Of the intent on record."""
+    """The parts of an intent on record."""
 
     leaf_hash: str = ""
 
 
 class RemnantReservation(Struct, frozen=True):
-    """Of what was set aside."""
+    """The parts of what was set aside."""
 
     accounts: tuple[str, ...] = ()
     amount_microusd: int = 0
@@ -144,9 +144,10 @@ def _remnant(raw: bytes) -> Remnant:
 
 
 def may_wait(request: ChatRequest, principal: Principal, ruling: Ruling, arrival: Arrival) -> bool:
-    """Whether nothing that applies to this line needs a live call for its answer.
+    """Whether this line needs no live call for its answer.
 
-    What policy veils, scans, keeps apart, asks twice or may answer from the cache stays with us.
+    Lines stay here if policy veils, scans, isolates or asks them twice, or may answer from the
+    cache.
     """
     plan, obligations = ruling.plan, ruling.decision.obligations
     thread, price = request.thread, plan.candidates[0].target.price
@@ -219,7 +220,7 @@ def ticket_of(passage: Passage, dialect: DialectName) -> Ticket:
 
 
 def resumed(ticket: Ticket, arrival: Arrival, body: bytes, reservation: Reservation) -> Passage:
-    """The passage of a line that waited, as it was; `body` is the caller's."""
+    """The original passage of a line that waited; `body` is the caller's."""
     request = arrival.dialect.decode_request(body, ticket.request_id, arrival.headers)
     request = structs.replace(request, thread=ticket.thread, end_user=ticket.end_user)
     ruling = Ruling(ticket.facts, ticket.decision, ticket.plan)

@@ -67,7 +67,7 @@ HEADERS = frozenset({b"anthropic-version", b"anthropic-beta"})
 
 
 class Means(Struct, frozen=True):
-    """What batches share with everything else of a worker."""
+    """What batches share with the rest of a worker."""
 
     settings: Settings
     database: Database
@@ -89,23 +89,23 @@ class Means(Struct, frozen=True):
 
 
 class Batches:
-    """What a worker has for files and batches."""
+    """A worker's parts for files and batches."""
 
     def __init__(self, means: Means) -> None:
         self._means = means
         settings, database, clock = means.settings, means.database, means.clock
         self._master = master_key(settings)
         self._shared = DatabaseClock(database, clock)
-        """By it leases end, and what workers share is due; records have the worker's own time."""
+        """Used for the ends of leases and for shared work; records have the worker's own time."""
         self._files = FileStore(database, self._master, clock)
         self._batches = BatchStore(database, self._master, clock)
         self._lines = LineStore(database, self._shared)
 
     async def open(self) -> None:
-        """Destroy again what was erased, and what a restored backup brought back.
+        """Destroy again erased content that a restored backup brought back.
 
         Raises:
-            StartupRefused: the list of it cannot be read.
+            StartupRefused: the list of erasures cannot be read.
         """
         means = self._means
         await KeptContent(means.settings, means.database, self._master, means.clock).catch_up()
@@ -185,7 +185,7 @@ class Batches:
         return self._ends_in(LooseEnds, means.log.open, folder, means.evidence)
 
     def left_by_gone(self, intents: OpenIntents, folder: Path, audit: AuditLog) -> LooseEnds:
-        """Who ends the lines of a worker that never came back, whose segments lie in `folder`."""
+        """What ends the lines of a worker that never came back, whose segments are in `folder`."""
         return self._ends_in(LeftByGone, intents, folder, audit)
 
     def _ends_in(
@@ -228,7 +228,7 @@ class Batches:
         return new_request_id(self._means.clock.utc_us())
 
     def _on_time(self, perform: Callable[[], Awaitable[object]]) -> Callable[[], Awaitable[object]]:
-        """What it says, by the clock that workers share as it is now."""
+        """Run it with the present time of the clock that workers share."""
 
         async def performed() -> object:
             await self._shared.follow()
@@ -237,7 +237,7 @@ class Batches:
         return performed
 
     def routes(self, front: Front) -> list[HTTPRouteHandler]:
-        """None where the settings switch them off."""
+        """None if the settings switch them off."""
         settings = self._means.settings
         if not settings.batches.enabled:
             return []
@@ -260,7 +260,7 @@ class Batches:
 
     @property
     def duties(self) -> tuple[Duty, ...]:
-        """What is kept is forgotten after its time, also where nothing new is taken in."""
+        """What is kept is forgotten after its time, even if nothing new is taken in."""
         forgetting = tuple(
             Duty(name, rhythm.EXPIRED_FILES_S, store.forget_expired, Event.UPKEEP_FAILED)
             for name, store in (("files", self._files), ("old batches", self._batches))
@@ -305,7 +305,7 @@ class Batches:
 
 
 def stake_of(ledger: LeasedLedger, request_id: str, reservation: Reservation) -> Stake:
-    """What a parked line holds, and of which slices."""
+    """A parked line's reservation, and its slices."""
     pots = ledger.book.pots(reservation) if reservation.amount_microusd else ()
     slices = [pot for pot in pots if isinstance(pot, HeldSlice)]
     return Stake(

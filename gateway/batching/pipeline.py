@@ -31,7 +31,7 @@ SERVED_AS = "batch"
 
 
 class BatchPipeline(Pipeline):
-    """A `Pipeline` whose callers are not there: a line goes on at once, or when it is delivered."""
+    """A `Pipeline` without waiting callers: a line continues at once, or when it is delivered."""
 
     def __init__(self, stages: Stages, intake: LineIntake) -> None:
         super().__init__(stages, intake)
@@ -39,9 +39,9 @@ class BatchPipeline(Pipeline):
         self._clock = stages.clock
 
     def parked(self, passage: Passage) -> Passage | None:
-        """A passage whose answer will come later; it keeps nobody else from beginning meanwhile.
+        """A passage whose answer will come later; meanwhile it blocks no other from beginning.
 
-        None where it goes on now.
+        None if it continues now.
         """
         errand = passage.arrival.errand
         if errand is None or not errand.is_parked:
@@ -50,11 +50,11 @@ class BatchPipeline(Pipeline):
         return structs.replace(passage, permit=NO_LIMITS)
 
     def dialect_of(self, passage: Passage) -> DialectName:
-        """The dialect in which a parked line's body is."""
+        """The dialect of a parked line's body."""
         return self._dispatcher.first_body(passage.sent, passage.ruling.plan)[0]
 
     async def complete(self, passage: Passage) -> WholeAnswer:
-        """The second half of a journey that goes on at once."""
+        """The second half of a journey that continues at once."""
         errand = passage.arrival.errand
         attempts = AttemptLog()
         attempts.check_lease = errand.check_lease if errand is not None else None
@@ -71,7 +71,7 @@ class BatchPipeline(Pipeline):
     async def deliver(
         self, passage: Passage, dialect: DialectName, result: VendorResult
     ) -> WholeAnswer:
-        """The second half, with what the vendor said; raises GatewrightError, recorded."""
+        """The second half, with the vendor's result; raises GatewrightError, recorded."""
         attempts = AttemptLog()
 
         async def read() -> Answered:
@@ -94,7 +94,7 @@ class BatchPipeline(Pipeline):
     async def delivered(
         self, passage: Passage, dialect: DialectName, result: VendorResult, record: AuditRecord
     ) -> WholeAnswer:
-        """The same of a line whose outcome is on record already; raises GatewrightError."""
+        """The same for a line whose outcome is on record already; raises GatewrightError."""
         answered = await self._read(passage, dialect, result)
         if len(result.body) > SHORT_BYTES_MAX:
             upstream, encode = answered.candidate.target.name, partial(self._encoded, passage)
@@ -111,14 +111,14 @@ class BatchPipeline(Pipeline):
 
     @staticmethod
     def is_mendable(passage: Passage, dialect: DialectName, error: GatewrightError) -> bool:
-        """Whether a live call could leave out what the vendor refused."""
+        """Whether a live call could leave out the part that the vendor refused."""
         body = passage.ruling.plan.candidates[0].body
         return DIALECTS[dialect].mend_request(body, error) is not None
 
     async def undelivered(self, passage: Passage, error: GatewrightError) -> None:
-        """The vendor never came to this line: nothing is charged, and that is written down.
+        """Record that the vendor never got to this line, at no cost.
 
-        Where nobody knows whether it did, it costs what a call does whose answer never came.
+        If nobody knows whether it did, it costs what a call without an answer does.
         """
         attempts = AttemptLog()
         target, usage = passage.ruling.plan.candidates[0].target, None
@@ -132,11 +132,11 @@ class BatchPipeline(Pipeline):
     async def lost(
         self, arrival: Arrival, principal: Principal, loss: Loss, error: GatewrightError
     ) -> None:
-        """A line whose second half cannot be gone: that is its outcome."""
+        """Record the outcome of a line whose second half is impossible."""
         await self._conclusion.lost(arrival, principal, loss, error)
 
     async def _read(self, passage: Passage, name: DialectName, result: VendorResult) -> Answered:
-        """What a vendor said; raises GatewrightError. A long answer is read beside the loop."""
+        """The vendor's result; raises GatewrightError. A long answer is read off the loop."""
         dialect, candidate = DIALECTS[name], passage.ruling.plan.candidates[0]
         if result.kind == "refused":
             raise refusal_of(passage.sent, dialect, result.status, result.body, None)
@@ -158,7 +158,7 @@ class BatchPipeline(Pipeline):
 
 
 def _unread(passage: Passage, result: VendorResult, error: GatewrightError) -> Bill:
-    """A line that its vendor refused costs nothing; an answer that cannot be read costs about.
+    """A refused line costs nothing; an unreadable answer has an estimated cost.
 
     One that was given up costs what was counted.
     """

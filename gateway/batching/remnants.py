@@ -35,15 +35,15 @@ from gateway.types import Usage
 
 
 Said = VendorResult | GatewrightError
-"""What a vendor said of a line, or why it said nothing."""
+"""A vendor's result for a line, or why there is none."""
 IntentOf = Callable[[str, str, int], Awaitable[OpenIntent | None]]
 """Organisation, batch and line → the newest intent on record of a line that was parked."""
 ON_RECORD_US: Final = 10 * MINUTE_US
-"""So long after a line was parked its intent may still be on its way into the database."""
+"""How long the intent of a parked line may take to reach the database."""
 
 
 class Remnants:
-    """Says whose a line is whose ticket does not."""
+    """Finds out whose a line is if its ticket does not tell."""
 
     def __init__(
         self,
@@ -61,9 +61,9 @@ class Remnants:
         self._new_request_id = new_request_id
 
     async def of(self, batch: Batch, line: ParkedLine, ticket: Ticket | Remnant) -> Remnant:
-        """What is known of a line, from its ticket, the log, or what is set aside here.
+        """What is known about a line, from its ticket, the log, or the money set aside here.
 
-        Where nothing is, it has a new name, and nobody can tell what it costs or whose it was.
+        If nothing is, it gets a new name, and nobody can tell its cost or whose it was.
 
         Raises:
             NotReady: its intent may be in the database in a moment.
@@ -85,7 +85,7 @@ class Remnants:
         return structs.replace(remnant, request_id=name or self._new_request_id())
 
     async def _intent(self, batch: Batch, line: ParkedLine) -> OpenIntent | None:
-        """Its own: one that has ended before this line began to is of an earlier journey."""
+        """Its own intent: one that ended before this line began belongs to an earlier journey."""
         organisation = batch.project.organisation
         intent = await self._intent_of(organisation, batch.batch_id, line.line.number)
         if intent is None or line.is_ending:
@@ -109,7 +109,7 @@ def _remnant_of(intent: OpenIntent) -> Remnant:
 def loss_of(
     line: ParkedLine, ticket: Ticket | Remnant, remnant: Remnant, said: Said | None
 ) -> Loss:
-    """What is owed for a line, after what its vendor said of it; None where it was never asked."""
+    """What is owed for a line after its vendor's result; None if the vendor was never asked."""
     loss = Loss(remnant.intent.leaf_hash, line.target, line.provider, remnant.subject)
     reserved_microusd = remnant.reservation.amount_microusd
     if isinstance(said, VendorResult) and said.kind == "answered":
@@ -123,7 +123,7 @@ def loss_of(
 
 
 def _counted(loss: Loss, ticket: Ticket, said: VendorResult) -> Loss:
-    """By the vendor's own count; raises GatewrightError where that cannot be read, or cannot be."""
+    """The vendor's own count; raises GatewrightError if it is unreadable or impossible."""
     try:
         usage = DIALECTS[ticket.dialect].decode_reply(said.body).usage
     except UpstreamFailed as error:

@@ -88,7 +88,7 @@ class BatchRunner:
         self._claims: dict[str, Claim] = {}
         """Claims of the lines that are being sent."""
         self._parking: list[Claim] = []
-        """Those about to wait for a vendor: they find out by themselves if they are lost."""
+        """Those about to wait for a vendor: they notice by themselves if they are lost."""
         self._ending: list[Claim] = []
         """Those that their upstream has answered."""
         self._kept_until_us = 0
@@ -101,7 +101,7 @@ class BatchRunner:
         self._log: Any = logger()
 
     async def tend(self) -> None:
-        """Go on with everything that can go on now."""
+        """Continue with everything that can continue now."""
         if not self._has_begun:
             await self._lines.free_earlier_lives(self._worker, self._holder)
             await self._turns.leave_earlier_lives(self._worker, self._holder)
@@ -116,10 +116,10 @@ class BatchRunner:
         await self._serve([each for each in standings if self._can_be_served(each)])
 
     async def keep(self) -> None:
-        """Say that this worker is alive, take over from those that are not, and count."""
+        """Signal that this worker is alive, take over from those that are not, and count."""
         kept_until_us = await self._lines.keep(self._holder, self._under_way())
         await self._break_off_lost()
-        # Only now: what others took over is not kept, and nothing of it may be sent meanwhile.
+        # Last, because lines that others took over are not kept, and must not be sent meanwhile.
         self._kept_until_us = kept_until_us
         await self._turns.keep_tending(self._holder)
         await self._lines.free_lapsed()
@@ -131,9 +131,9 @@ class BatchRunner:
         )
 
     async def close(self) -> None:
-        """Break off what is under way; the next worker sends it again.
+        """Cancel what is under way; the next worker sends it again.
 
-        Answered lines go on: they are paid, and recorded or about to be.
+        Answered lines continue: they are paid, and recorded or about to be.
         """
         ending = [
             name
@@ -289,7 +289,7 @@ class BatchRunner:
         return by_batch
 
     async def _break_off_lost(self) -> None:
-        """Break off lines that others took over, so that they cost no more than so far.
+        """Cancel lines that others took over, so that they cost no more than so far.
 
         Also those that this worker claimed again itself, after others had found it silent.
         """
@@ -315,7 +315,7 @@ class BatchRunner:
         return any(each is self._claims[name] for each in self._parking)
 
     async def _put_off(self, claim: Claim, key: ContentKey, later: Later) -> None:
-        """Put a line back: a full gateway costs it only time; a failing upstream is tried again."""
+        """Put a line back: overload only delays it, a failing upstream uses up a try."""
         batch_id, failures = claim.batch.batch_id, claim.failures
         if not later.is_full:
             failures += 1

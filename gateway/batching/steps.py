@@ -15,21 +15,21 @@ from gateway.telemetry import Event, logger, raised_at
 
 CRASHED_REST_S: Final = 5.0
 AGAIN_S: Final = 1.0
-"""How soon something is tried again that the database, or the log, did not take."""
+"""How soon something is retried after the database or the log refused it."""
 LEAVE_S: Final = 2.0
-"""So long each part of a worker that ends tries to give up what it holds."""
+"""How long each part of a stopping worker tries to give up what it holds."""
 Done = TypeVar("Done")
 
 
 async def given_up(leave: Awaitable[None]) -> None:
-    """What a worker that ends holds; where the database is away, or hangs, its leases lapse."""
+    """Give up what a stopping worker holds; if the database does not answer, leases lapse."""
     with suppress(NotReady, TimeoutError):
         async with asyncio.timeout(LEAVE_S):
             await leave
 
 
 async def insisted(change: Callable[[], Awaitable[Done]]) -> Done:
-    """What must not be lost because either was away for a while; `change` may be repeated."""
+    """Do what a short outage of either must not lose; `change` may be repeated."""
     while True:
         try:
             return await change()
@@ -38,7 +38,7 @@ async def insisted(change: Callable[[], Awaitable[Done]]) -> Done:
 
 
 def check_until(clock: Clock, until_us: int) -> None:
-    """Whether a line is still this worker's to send, or to end.
+    """Check whether this worker may still send, or end, a line.
 
     Raises:
         LeaseOver
@@ -48,30 +48,30 @@ def check_until(clock: Clock, until_us: int) -> None:
 
 
 class Steps:
-    """Tasks of one runner, at most one by each name."""
+    """Tasks of one runner, at most one under each name."""
 
     def __init__(self, wake: asyncio.Event) -> None:
         self._wake = wake
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._resting: set[str] = set()
-        """Of those, what crashed a moment ago."""
+        """Those that crashed a moment ago."""
         self._log: Any = logger()
 
     def __contains__(self, name: str) -> bool:
         return name in self._tasks
 
     def __len__(self) -> int:
-        """How many are under way; what only rests keeps nothing else from beginning."""
+        """How many are under way; resting ones keep nothing else from beginning."""
         return len(self._tasks) - len(self._resting)
 
     def begin(self, name: str, batch_id: str, work: Coroutine[Any, Any, None]) -> None:
-        """Do it beside everything else; `batch_id` is whose it is."""
+        """Start it beside everything else; `batch_id` tells whose it is."""
         task = asyncio.create_task(work, name=batch_id)
         task.add_done_callback(lambda _: self._wake.set())
         self._tasks[name] = task
 
     def reap(self) -> list[tuple[str, bool]]:
-        """Forget what is done: each with whether it crashed."""
+        """Forget finished ones; returns each with whether it crashed."""
         done = [(name, task) for name, task in self._tasks.items() if task.done()]
         for name, _ in done:
             del self._tasks[name]
@@ -79,7 +79,7 @@ class Steps:
         return [(name, self._has_crashed(task)) for name, task in done]
 
     def tidy(self) -> None:
-        """Forget what is done; what crashed keeps its name for a while, and is then tried again."""
+        """Forget finished ones; a crashed one keeps its name for a while, and is then retried."""
         batches = {name: task.get_name() for name, task in self._tasks.items()}
         for name, has_crashed in self.reap():
             if has_crashed:
@@ -87,12 +87,12 @@ class Steps:
                 self._resting.add(name)
 
     def break_off(self, name: str, why: str) -> None:
-        """Of one, if it is not done."""
+        """Cancel one that is not done."""
         if name in self._tasks:
             self._tasks[name].cancel(why)
 
     async def cancel(self, ending: Collection[str] = ()) -> None:
-        """Break all of it off; what is `ending` is left a moment for that."""
+        """Cancel all; those `ending` get a moment to finish."""
         spared = [task for name, task in self._tasks.items() if name in ending]
         for name, task in self._tasks.items():
             if name not in ending:

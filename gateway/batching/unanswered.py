@@ -11,7 +11,7 @@ UNREAD: Final = UpstreamTimeout(
     "The vendor's batch cannot be read, and it may charge for this line."
 )
 MAY_COST: Final = (UNENDED, UNREAD)
-"""The vendor has taken such a line, and nobody knows what it did: that is not free."""
+"""The vendor took such a line, and nobody knows what it did, so it may have cost something."""
 UNWANTED: Final = ClientGone("The batch ended before the vendor came to this line.")
 UNKNOWN: Final = UpstreamFailed("The vendor's batch API is not there any more.")
 TWICE: Final = UpstreamFailed("The vendor was sent this line once more, and may charge for it.")

@@ -9,7 +9,7 @@ from gateway.store.batching.lines import LineStore
 
 
 COUNTED_PER_S: Final = 2_000
-"""Of lines that wait in one batch: a worker ends some 150 a second, so a count is never far off."""
+"""A count of n lines is kept for n / 2000 s; a worker ends some 150 a second, so it stays close."""
 
 
 class Waiting(Struct, frozen=True):
@@ -18,13 +18,13 @@ class Waiting(Struct, frozen=True):
     waiting: int
     running: int
     oldest_us: int
-    """When the oldest batch with a waiting line was made; 0 where none waits."""
+    """When the oldest batch with a waiting line was made; 0 if none waits."""
 
 
 class _Count(Struct, frozen=True):
     lines: int
     due_s: float
-    """When it is counted anew."""
+    """When to count again."""
 
 
 class WaitingLines:
@@ -36,7 +36,7 @@ class WaitingLines:
         self._counts: dict[str, _Count] = {}
 
     async def look(self) -> Waiting:
-        """As it is now, but that a long batch was counted a while ago."""
+        """The present numbers; those of a long batch may be a little old."""
         unsent = await self._lines.unsent()
         waiting = [each.batch_id for each in unsent if each.has_waiting]
         self._counts = {name: await self._count(name) for name in waiting}
