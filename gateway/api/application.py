@@ -34,14 +34,14 @@ from gateway.paths import is_written_as
 
 
 MODELS_MAX = 1000
-"""On a page, as at Anthropic; OpenAI's list has no pages."""
+"""On one page, as at Anthropic; OpenAI's list has no pages."""
 
 
 class Application:
-    """Leads model calls straight to their doors, and everything else into the framework.
+    """Passes model calls straight to their doors, and everything else to the framework.
 
-    Its router, its handler of exceptions and its route are coroutines around each call: they did
-    nothing for a door, and a streamed answer went through all of them for every piece.
+    The framework's router, exception handler and route are coroutines around each call: they did
+    nothing for a door, and a streamed answer passed through all of them for every piece.
     """
 
     __slots__ = ("_clock", "_doors", "_methods", "_others")
@@ -50,7 +50,7 @@ class Application:
         self, doors: Sequence[Door], others: Litestar, methods: Methods, clock: Clock
     ) -> None:
         self._doors = {door.endpoint.encode("ascii"): door for door in doors}
-        """By their paths as they are sent: no other writing of one leads to a door."""
+        """By their paths as sent: no other spelling of one leads to a door."""
         self._others = others
         self._methods = methods
         self._clock = clock
@@ -75,7 +75,7 @@ class Application:
         scope["state"][REQUEST_ID] = request_id
         send = _naming(send, request_id)
         if method == HEAD:
-            # The server knows what was asked, and leaves the body out.
+            # The server knows the method, and leaves the body out.
             return self._others(cast("Scope", {**scope, "method": "GET"}), receive, send)
         if method == OPTIONS and (allowed := self._methods.at(scope["path"])):
             return _tell_methods(send, allowed)
@@ -83,7 +83,7 @@ class Application:
 
 
 def _naming(send: Send, request_id: str) -> Send:
-    """Head every answer with the id of its request, but a door's, which has one of its own."""
+    """Add the request's id to every answer, except a door's, which has its own."""
     named = [(name.encode(), value.encode()) for name, value in id_headers(request_id).items()]
 
     async def say(message: Message) -> None:
@@ -97,14 +97,14 @@ def _naming(send: Send, request_id: str) -> Send:
 
 
 async def _tell_methods(send: Send, allowed: str) -> None:
-    # The framework's own answer names those of one handler, where a path has several.
+    # The framework's own answer names the methods of one handler, even if a path has several.
     head = [(b"allow", allowed.encode()), (b"content-length", b"0")]
     await send({"type": "http.response.start", "status": HTTP_204_NO_CONTENT, "headers": head})
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 class _PlainLitestar(Litestar):
-    """Litestar without what it finds installed: our routes take no pydantic model, no attrs class.
+    """Litestar without the plug-ins it finds: our routes take no pydantic models or attrs classes.
 
     It adds plug-ins for both whenever they can be imported, and here they can: the vendors' SDKs
     bring pydantic. That costs every worker six megabytes (137 with it, 131 without) and start-up
@@ -136,7 +136,7 @@ def build_application(
         return unserved_hint(path) or mistake or endpoint_hint(path)
 
     def allowed(path: str) -> str:
-        # `responses/compact` looks like an answer of that name.
+        # `responses/compact` looks like an answer with that name.
         return "" if unserved_hint(path) else methods.at(path)
 
     others = _PlainLitestar(
@@ -206,7 +206,7 @@ def _small_routes(front: Front) -> list[HTTPRouteHandler]:
 
     @get("/metrics")
     async def metrics() -> Response[bytes]:
-        # As a header: to a media type of text the framework adds the charset once more.
+        # As a header: to a text media type the framework would add the charset again.
         headers = {"content-type": CONTENT_TYPE_LATEST}
         return Response(generate_latest(front.metrics.registry), headers=headers)
 

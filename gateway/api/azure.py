@@ -26,7 +26,7 @@ _CURRENT = re.compile(
     rb"(?:/.*)?)"
 )
 _DATED = re.compile(rb"/openai/((?:responses|conversations|models|files|batches)(?:/.*)?)")
-"""What the interface with versions has beside its deployments."""
+"""Paths that the versioned interface has besides its deployments."""
 _TWICE = re.compile(r"/(?:v1|openai|openai/v1)/openai/")
 _BARE = re.compile(r"/(?:v1/|openai/v1/)?deployments/")
 _NAMELESS = re.compile(r"/openai/(?:chat/completions|completions|embeddings)/?")
@@ -39,17 +39,17 @@ class Address(Struct, frozen=True):
     """What a path of Azure OpenAI's means here."""
 
     path: bytes
-    """OpenAI's own path of the same operation, a name in it as it was sent."""
+    """OpenAI's own path for the same operation; a name in it is as it was sent."""
     deployment: bytes
-    """As it was sent; empty where the body names the model."""
+    """As it was sent; empty if the body names the model."""
     query: bytes
 
     async def body(self, read: Callable[[], Awaitable[bytes]]) -> bytes:
-        """The body, with the deployment as its model where it names none.
+        """The body, with the deployment as its model if it names none.
 
         Raises:
-            RequestInvalid: deployment or version are none, the body is no JSON object, or it names
-            a model that is not the deployment: one of two names would have to be believed.
+            RequestInvalid: the deployment or version is invalid, the body is no JSON object, or it
+                names a model that is not the deployment, so that either could be meant.
         """
         _check_version(self.query)
         if not self.deployment:
@@ -69,9 +69,9 @@ class Address(Struct, frozen=True):
 
 
 def address_of(scope: Scope) -> Address | None:
-    """What the path means; None where it leads nowhere.
+    """What the path means; None if it leads nowhere.
 
-    It is read as it was sent, so that an escaped slash is a letter of a name and not the end of it.
+    It is read as it was sent, so that an escaped slash belongs to a name and does not end it.
     """
     raw: bytes = scope["raw_path"] or b""
     query: bytes = scope["query_string"]
@@ -84,7 +84,7 @@ def address_of(scope: Scope) -> Address | None:
 
 
 def _check_version(query: bytes) -> None:
-    """Raises RequestInvalid where a version is asked for that is none; all others mean the same."""
+    """Raises RequestInvalid for an invalid version; all valid ones mean the same."""
     try:
         fields = parse_qsl(
             query.decode("latin-1"), keep_blank_values=True, max_num_fields=_FIELDS_MAX
@@ -103,7 +103,7 @@ def _check_version(query: bytes) -> None:
 
 
 def endpoint_hint(path: str) -> str:
-    """What an Azure client's endpoint has too much or too little; empty where that is not why."""
+    """What an Azure client's endpoint lacks or has too much; empty if that is not the fault."""
     if _TWICE.match(path):
         return " Azure OpenAI's clients take the gateway's bare address as their endpoint."
     if _BARE.match(path):

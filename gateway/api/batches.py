@@ -32,7 +32,7 @@ Wake = Callable[[], None]
 
 
 class Desk(Struct, frozen=True):
-    """What takes batches in."""
+    """Takes in batches."""
 
     front: Front
     batches: BatchStore
@@ -40,10 +40,10 @@ class Desk(Struct, frozen=True):
     settings: BatchSettings
     limits: Limits
     header_names: frozenset[bytes]
-    """Headers of the request that makes a batch which mean something to its lines."""
+    """Headers of the request that makes a batch that also apply to its lines."""
 
     def new(self, kind: BatchKind, principal: Principal, endpoint: str, prefix: str) -> Batch:
-        """A batch that is made now; its name is a prefix until it is kept."""
+        """A new batch; until it is kept, its name is only a prefix."""
         now_us = self.front.clock.utc_us()
         return Batch(
             batch_id=prefix,
@@ -63,16 +63,16 @@ class Desk(Struct, frozen=True):
         )
 
     async def stored_bytes(self, project: Project) -> int:
-        """How long everything is together that a project has here."""
+        """The total length of everything that a project has stored here."""
         files = await self.files.stored_bytes(project)
         return files + (await self.batches.held(project))[0]
 
     async def room(self, project: Project, more_bytes: int) -> Callable[[int, int], None]:
-        """Whether a project may have one more batch, of so many bytes, by what its batches hold.
+        """Whether a project may have one more batch of this length, judged by the others.
 
-        What comes back raises:
+        The returned check raises:
             BodyTooLarge: it would hold more than it may.
-            Exhausted: too many of its batches are not over.
+            Exhausted: too many of its batches are unfinished.
         """
         files_bytes = await self.files.stored_bytes(project)
 
@@ -110,7 +110,7 @@ class Desk(Struct, frozen=True):
 
 
 def batch_routes(desk: Desk, wake: Wake) -> list[HTTPRouteHandler]:
-    """Making, listing, reading and cancelling batches of files; `wake` begins them at once."""
+    """Making, listing, reading and cancelling batches of files; `wake` starts them at once."""
 
     @post(
         "/v1/batches",

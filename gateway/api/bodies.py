@@ -16,7 +16,7 @@ from gateway.errors import BodyTooLarge, EncodingRefused, RequestInvalid
 async def pieces_of(
     request: Request[Any, Any, Any], bytes_max: int, limits: Limits
 ) -> AsyncIterator[bytes]:
-    """A body as it arrives.
+    """A body piece by piece.
 
     Raises:
         BodyTooLarge: it is longer than `bytes_max`, or says so.
@@ -44,7 +44,7 @@ async def pieces_of(
 
 
 async def whole_body(request: Request[Any, Any, Any], bytes_max: int, limits: Limits) -> bytes:
-    """A whole body, inflated where it is compressed; raises like `pieces_of`."""
+    """A complete body, inflated if it is compressed; raises like `pieces_of`."""
     encoding = request.headers.get("content-encoding", "").lower().encode()
     if encoding in (b"", b"identity"):
         return b"".join([piece async for piece in pieces_of(request, bytes_max, limits)])
@@ -54,7 +54,7 @@ async def whole_body(request: Request[Any, Any, Any], bytes_max: int, limits: Li
 
 
 def check_plain(request: Request[Any, Any, Any]) -> None:
-    """Raises EncodingRefused where the body is compressed: it is read while it arrives."""
+    """Raises EncodingRefused if the body is compressed, since it is read while it arrives."""
     if request.headers.get("content-encoding", "identity") not in ("", "identity"):
         raise EncodingRefused("Send a file's form without a content-encoding.")
 

@@ -14,20 +14,20 @@ _LINE: Final = ": ".join
 
 
 class Connection(Protocol):
-    """What one request's line needs of the connection that it came on."""
+    """What one request's line needs from its connection."""
 
     departure: Callable[[], None] | None
     fixed_of: list[tuple[bytes, bytes]] | None
-    """The server's own headers that `fixed` holds as they are sent."""
+    """The server's own headers, which `fixed` holds in the form in which they are sent."""
     fixed: bytes
 
 
 class CallerLine:
     """One request's connection; see `exchange.Line`.
 
-    It changes the cycle as `RequestResponseCycle.receive` and `.send` would, and leaves to them
-    whatever is not the plain case: a body still arriving, `expect: 100-continue`, a caller who does
-    not read, a method other than POST.
+    It changes the cycle as `RequestResponseCycle.receive` and `.send` would, and leaves every
+    special case to them: a body still arriving, `expect: 100-continue`, a caller who does not read,
+    a method other than POST.
     """
 
     __slots__ = ("_cycle", "_is_chunked", "_protocol")
@@ -36,7 +36,7 @@ class CallerLine:
         self._protocol = protocol
         self._cycle = cycle
         self._is_chunked = cycle.scope["http_version"] != "1.0"
-        """Clients of HTTP/1.0 know no chunks: a stream ends for them with the connection."""
+        """Clients of HTTP/1.0 know no chunks: the end of the connection ends their stream."""
 
     def on_departure(self, tell: Callable[[], None] | None) -> None:
         self._protocol.departure = tell
@@ -100,10 +100,10 @@ class CallerLine:
         )
 
     def _head(self, status: int, headers: Mapping[str, str], framing: str) -> bytes:
-        """Status line and headers; none of them can hold what would end it.
+        """Status line and headers; no value may contain a line break.
 
         Raises:
-            ValueError: one of them does.
+            ValueError: one does.
         """
         cycle = self._cycle
         lines = "\r\n".join([*map(_LINE, headers.items()), ""])

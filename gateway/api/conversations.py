@@ -58,7 +58,7 @@ class Desk(Struct, frozen=True):
 
     @asynccontextmanager
     async def holding(self, request: Asking) -> AsyncIterator[bytes]:
-        """A body with items, held as long as it is read and weighed; raises Unavailable."""
+        """A body with items, counted as held while it is classified; raises Unavailable."""
         most = self.limits.body_bytes_max
         said = request.headers.get("content-length", "")
         is_told = said.isdecimal() and said.isascii() and "content-encoding" not in request.headers
@@ -74,11 +74,11 @@ class Desk(Struct, frozen=True):
             self.room.give_back(held_bytes)
 
     async def weighed(self, request: Asking, principal: Principal, told: Told) -> str:
-        """The data class of items that may be kept, as the request that asks them would have it.
+        """The data class of items to be kept, as for a request that contains them.
 
         Raises:
-            RequestInvalid: one of them is none, by its place in the body.
-            Forbidden: policy lets nobody be asked this, or not all of it be kept.
+            RequestInvalid: one of them is invalid; tells its place in the body.
+            Forbidden: policy denies such a request, or does not let all of it be kept.
         """
         if not told.items:
             return "S0"
@@ -103,7 +103,7 @@ class Desk(Struct, frozen=True):
 def kept_routes(
     front: Front, threads: Threads, intake: Intake, limits: Limits, followers: Followers
 ) -> list[HTTPRouteHandler]:
-    """Everything beside the doors about answers and conversations that are kept."""
+    """All routes about kept answers and conversations, besides the doors."""
     room = Room(limits.held_body_bytes_max)
     desk = Desk(front, threads.conversations, intake, limits, room)
     return [
@@ -198,7 +198,7 @@ def _item_routes(desk: Desk) -> list[HTTPRouteHandler]:
 
 
 def _included(request: Asking) -> frozenset[str]:
-    """What is asked to be told of items beyond the usual; raises RequestInvalid."""
+    """The additional details of items that are requested; raises RequestInvalid."""
     query = request.query_params
     names = frozenset([*query.getall("include", []), *query.getall("include[]", [])])
     check_include(names)

@@ -17,17 +17,17 @@ from gateway.secrets.certificates import KeptCertificate
 
 
 LINGER_S = 2.0
-"""How long the other side may take to say that it saw the end.
+"""How long the other side may take to confirm that it saw the end.
 
-Some clients throw away what they have not read when the connection is closed before they are asked.
+Some clients discard what they have not read if the connection is closed without this.
 """
 NEVER_S = 1e9
-"""What waits for an answer to be taken has bounds of its own, in `protocol`."""
+"""`protocol` has its own bounds for answers that wait to be read."""
 NEVER_BYTES = 2**31 - 1
 
 
 class _Shaken(asyncio.Protocol):
-    """Hears that hands were shaken; from then on TLS speaks to the listener's protocol."""
+    """Notices a completed handshake; from then on TLS talks to the listener's protocol."""
 
     def __init__(self, wire: "Wire") -> None:
         self._wire = wire
@@ -37,7 +37,7 @@ class _Shaken(asyncio.Protocol):
 
 
 class Wire(asyncio.BufferedProtocol):
-    """One connection below TLS; until hands are shaken, a caller who sent no head."""
+    """One connection below TLS; until the handshake, it counts as a caller who sent no head."""
 
     inner: type[BoundedProtocol]
     certificate: KeptCertificate
@@ -58,7 +58,7 @@ class Wire(asyncio.BufferedProtocol):
         self._is_full = self._is_ending = False
         self._lingering: asyncio.TimerHandle | None = None
         self._outliving: asyncio.TimerHandle | None = None
-        """Runs to the end of the caller's certificate, where one was asked for."""
+        """Runs until the caller's certificate expires, if one was required."""
         self._tls: Any = SSLProtocol(
             self._loop,
             _Shaken(self),
@@ -81,10 +81,10 @@ class Wire(asyncio.BufferedProtocol):
             self._tls.connection_made(transport)
 
     def open(self, encrypted: asyncio.Transport) -> None:
-        """Hands were shaken: it is the protocol's connection now."""
+        """The handshake is complete: it is the protocol's connection now."""
         self._connections.discard(self)
         self.inner.crowd.leave(self)
-        # It would tell of the bytes that are not encrypted yet, which are none.
+        # It would report the bytes that are not encrypted yet; there are none.
         encrypted.set_write_buffer_limits(NEVER_BYTES)
         self._encrypted = encrypted
         self._caller = self.inner(*self._parts)
@@ -104,7 +104,7 @@ class Wire(asyncio.BufferedProtocol):
                 timer.cancel()
 
     def shutdown(self) -> None:
-        """The server ends; nobody has asked for anything here yet."""
+        """The server stops; no request has come here yet."""
         self.transport.abort()
 
     def pause_writing(self) -> None:
@@ -124,12 +124,12 @@ class Wire(asyncio.BufferedProtocol):
             self.end()
 
     def end(self) -> None:
-        """Close once all is on its way, and the other side agrees or has had its time."""
+        """Close once everything is sent, and the other side agrees or has had its time."""
         encrypted = self._encrypted
         self._is_ending = encrypted is not None and encrypted.get_write_buffer_size() > 0
         if not self._is_ending and not self.transport.is_closing():
             self._lingering = self._loop.call_later(LINGER_S, self.transport.close)
-            # It asks for nothing any more, and makes room like those who did not ask yet.
+            # It sends no more requests, and makes room like connections without one.
             self.inner.crowd.enter(self, ())
 
 
@@ -162,9 +162,9 @@ class Encrypted(asyncio.Transport):
 
 
 def end_connections(state: ServerState) -> None:
-    """All of a listener's: those that rest at once, those in use behind the answer they wait for.
+    """End a listener's connections: idle ones at once, busy ones after their current answer.
 
-    Who may still come connects anew, by the newest context.
+    Permitted callers connect again, with the newest context.
     """
     for connection in tuple(state.connections):
         connection.shutdown()

@@ -64,7 +64,8 @@ class Bounds(Struct, frozen=True):
     body_receive_s: float
     room: Room
     deadlines: Deadlines
-    """The work's deadlines, and a little more: who has not read the answer by then has left."""
+    """The work's deadlines, and a little more: whoever has not read the answer by then counts as
+    gone."""
 
 
 def is_longer(length: bytes, bytes_max: int) -> bool:

@@ -51,7 +51,7 @@ def file_routes(desk: Desk, uploads: Uploads) -> list[HTTPRouteHandler]:
 
     caller, found = partial(_caller, desk.front), partial(_found, files)
 
-    # The body is bounded where it is read: the framework's own bound is that of small bodies.
+    # The body is bounded where it is read: the framework's own bound is meant for small bodies.
     @post(
         "/v1/files",
         status_code=HTTP_200_OK,

@@ -28,20 +28,20 @@ class Front(Struct, frozen=True):
     clock: Clock
     metrics: Metrics
     dialect: Dialect
-    """In which errors outside any dialect are written."""
+    """The dialect of errors outside any dialect."""
     by_header: Mapping[str, Dialect]
-    """In which they are where a request has this header."""
+    """The dialect of these errors for requests with this header."""
     readiness: tuple[Callable[[], str], ...]
     """Each gives an empty text, or the reason why this worker must not get requests."""
     archive: Archive
     draining: Callable[[], Mapping[str, int]]
-    """Drained members of pools, each with the calls that are still under way there."""
+    """Drained members of pools, each with the number of calls still under way there."""
 
     callers: "Callers | None" = None
-    """Who knows callers by tokens; None where no issuer is trusted."""
+    """Identifies callers by tokens; None if no issuer is trusted."""
 
     async def principal(self, request: Request[Any, Any, Any]) -> Principal:
-        """Who asks; raises Unauthenticated."""
+        """The request's principal; raises Unauthenticated."""
         keys, now_us = self.snapshots.current().keys, self.clock.utc_us()
         headers = request.scope["headers"]
         try:

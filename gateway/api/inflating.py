@@ -12,13 +12,13 @@ from gateway.errors import BodyTooLarge, EncodingRefused, RequestInvalid
 
 
 PIECE_BYTES = 256 * 1024
-"""What is inflated before others get their turn: about a millisecond of work."""
+"""How much is inflated before others get their turn: about a millisecond of work."""
 READ_BYTES = 16 * 1024
-"""What is read for it at most: blocks that hold nothing cost up to half a second per megabyte."""
+"""The most that is read for it: empty blocks cost up to half a second per megabyte."""
 
 _GZIP = 16 + zlib.MAX_WBITS
 _WINDOW_BITS = {b"gzip": _GZIP, b"x-gzip": _GZIP, b"deflate": zlib.MAX_WBITS}
-"""By name; the second is the first's older one (RFC 9110, 8.4.1.3)."""
+"""By name; the second is an older name of the first (RFC 9110, 8.4.1.3)."""
 _BROKEN = "The body is not what its content-encoding says."
 
 
@@ -38,7 +38,7 @@ async def inflated(
 ) -> bytes:
     """The plain body; stops as soon as it is longer than `bytes_max`.
 
-    `grows` hears how long it is by now, and may raise.
+    `grows` is told the length so far, and may raise.
 
     Raises:
         BodyTooLarge: it would be longer.
@@ -62,6 +62,6 @@ async def inflated(
     except zlib.error:
         raise RequestInvalid(_BROKEN) from None
     if not inflater.eof or inflater.unused_data or at < len(body):
-        # Two readers could disagree about where a second stream, or what is missing, belongs.
+        # Two readers could disagree about where a second stream, or missing data, belongs.
         raise RequestInvalid(_BROKEN)
     return b"".join(pieces)

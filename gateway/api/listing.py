@@ -17,9 +17,9 @@ EPOCH = "1970-01-01T00:00:00Z"
 
 
 def list_models(snapshot: Snapshot, principal: Principal, page: PageOf | None = None) -> bytes:
-    """The models of a key as JSON: all of them, or a page as Anthropic's API knows pages.
+    """A key's models as JSON: all of them, or a page as in Anthropic's API.
 
-    What may be asked for as a model: `auto`, the routes of the policy that governs, and targets.
+    They are what may be named as a model: `auto`, the routes of the policy in force, and targets.
 
     Raises:
         RequestInvalid: the page begins or ends at a model that this key does not see.
@@ -50,7 +50,7 @@ def find_model(snapshot: Snapshot, principal: Principal, name: str) -> bytes:
 
 
 def _page(entries: list[dict[str, object]], page: PageOf) -> tuple[list[dict[str, object]], bool]:
-    """So many after one, or right before one, and whether there are more in that direction."""
+    """So many after one, or directly before one, and whether there are more in that direction."""
     place, parameter = page.after or page.before, "after_id" if page.after else "before_id"
     ids = [entry["id"] for entry in entries]
     if place and place not in ids:

@@ -46,17 +46,17 @@ from gateway.types import Principal
 
 PATH: Final = "/v1/messages/batches"
 PAGE_MAX: Final = 1_000
-"""As Anthropic lets them be asked for."""
+"""Anthropic's limit."""
 INTAKES_MAX: Final = 4
-"""At once, on one worker, half of them of one project: each may hold a body several times over."""
+"""At once on one worker, half of them for one project: each may hold a body several times over."""
 GROUP_BYTES: Final = 256 * 1024
 GROUP_LINES: Final = 500
-"""Short ones: each is sealed by itself, and others wait for all of a group."""
+"""Short lines: each is encrypted separately, and others wait for all of a group."""
 CONTENT_TYPE: Final = "application/x-jsonl"
 
 
 class Intake:
-    """Takes message batches in: all of one, or nothing."""
+    """Takes in all of a message batch, or nothing."""
 
     def __init__(self, desk: Desk, lines: LineStore) -> None:
         self._desk = desk
@@ -67,7 +67,7 @@ class Intake:
         """A new batch of the requests in a body.
 
         Raises:
-            RequestInvalid: one of them is none, or two have the same custom_id.
+            RequestInvalid: one of them is invalid, or two have the same custom_id.
             BodyTooLarge: it is too long, or its project holds too much already.
             Unavailable: too many batches arrive at once.
         """
@@ -95,11 +95,11 @@ class Intake:
             await desk.batches.begin(batch.batch_id, len(body), keep_us)
             has_begun = True
         except LeadOver:
-            # Nothing more of it came for long, and its room is for others.
+            # Nothing more came for a long time, and its room is for others.
             raise Unavailable("The batch took too long to arrive.", retry_after_s=1.0) from None
         finally:
             if not has_begun:
-                # Also of a caller who leaves: what arrived would take room for minutes.
+                # Also if the caller leaves: what arrived would take up room for minutes.
                 with suppress(NotReady):
                     await desk.batches.drop(batch.batch_id)
         return await desk.found(principal, batch.batch_id, "messages")
@@ -117,7 +117,7 @@ class Intake:
 
 
 def _groups(raws: list[bytes], length_max: int) -> Iterator[list[tuple[int, bytes]]]:
-    """Numbered requests together, as many as are worth a thread's turn."""
+    """Groups of numbered requests, as many as are worth a thread's turn."""
     group: list[tuple[int, bytes]] = []
     length = 0
     for number, raw in enumerate(raws, 1):
@@ -138,7 +138,7 @@ def _groups(raws: list[bytes], length_max: int) -> Iterator[list[tuple[int, byte
 def message_batch_routes(
     desk: Desk, lines: LineStore, wake: Wake, errors: Handlers, base_url: str
 ) -> list[HTTPRouteHandler]:
-    """Making, listing and cancelling batches of messages, and what comes of them."""
+    """Making, listing and cancelling batches of messages, and their results."""
     intake = Intake(desk, lines)
     told: dict[str, Any] = {"exception_handlers": errors, "media_type": MediaType.JSON}
 
@@ -205,10 +205,10 @@ def _routes_of_ended(desk: Desk, lines: LineStore, errors: Handlers) -> list[HTT
 async def _results(
     batches: BatchStore, lines: LineStore, batch: Batch, key: ContentKey
 ) -> AsyncIterator[bytes]:
-    """All of them.
+    """All results.
 
     Raises:
-        NotReady: it was forgotten while it was read; cut off, what came cannot pass for all.
+        NotReady: it was forgotten while being read; an answer cut off here cannot seem complete.
     """
     async for group in lines.ended(batch, key):
         yield b"".join(message_result_line(batch, line) for line in group)

@@ -8,13 +8,13 @@ from typing import Final
 
 
 WHOLE_BYTES: Final = 4096
-"""What is no more than this is looked at as it came."""
+"""A piece up to this size is parsed as it came."""
 LINES_MAX: Final = 1000
-"""How many ends of lines are looked at before others have their turn; a chunk has two."""
+"""How many line ends are parsed before others have their turn; a chunk has two."""
 _LINE_END: Final = b"\r\n"
 
 
 def morsel_bytes(data: bytes) -> int:
-    """How much of what was read to look at now: about `LINES_MAX` lines of it."""
+    """How much of what was read to parse now: about `LINES_MAX` lines of it."""
     lines = data.count(_LINE_END)
     return len(data) if lines <= LINES_MAX else max(len(data) * LINES_MAX // lines, WHOLE_BYTES)

@@ -14,7 +14,7 @@ _LINE_END: Final = b"\r\n"
 _HEAD_END: Final = 2 * _LINE_END
 TAIL_BYTES: Final = len(_HEAD_END) - 1
 OFFER: Final = b"pgrade:"
-"""In every head that offers another protocol, as clients write it."""
+"""Part of every head that offers another protocol, as clients write it."""
 _UPGRADE: Final = re.compile(rb"(?<=\r\n)[Uu]pgrade:[^\r\n]*\r\n")
 
 
@@ -29,14 +29,14 @@ TRAILERS: Final = _Unkept()
 
 
 def not_upgraded(data: bytes, before: bytes) -> bytes:
-    """What was read of a request's head, without an offer to speak another protocol.
+    """A request's head as read, without an offer to speak another protocol.
 
-    Java's own client makes one (`h2c`) in the first request of a connection in the clear. Nothing
-    here takes any, and the parser would stop behind the head, before the body, and take that for
-    another request. A line that did not come whole in one read stays, and its request is refused:
-    half of it would be read as part of its neighbours.
+    Java's own client makes one (`h2c`) in the first request of an unencrypted connection. Nothing
+    here accepts any, and the parser would stop after the head, before the body, and take that for
+    another request. A line that did not arrive complete in one read stays, and its request is
+    refused: half of it would be read as part of its neighbours.
 
-    `before` is the end (`TAIL_BYTES`) of what was read of the same head, and passed on.
+    `before` is the end (`TAIL_BYTES`) of what was already read of the same head, and passed on.
     """
     known = before + data
     end = known.find(_HEAD_END)
@@ -48,12 +48,11 @@ def not_upgraded(data: bytes, before: bytes) -> bytes:
 def framing(version: str, headers: Sequence[tuple[bytes, bytes]], url: bytes) -> Framing:
     """How a body after a head ends, if every server agrees on that (RFC 9112 §3.2, §6.1).
 
-    Empty where one might not. Two lengths, and a length beside an encoding, the parser refuses by
-    itself.
+    Empty if one might not. The parser itself refuses two lengths, or a length besides an encoding.
     """
     names = [*map(_NAME, headers)]
     hosts = names.count(b"host")
-    # A fragment belongs into no request: here the path ends before it, elsewhere it may not.
+    # A fragment does not belong in a request: here the path ends before it, elsewhere it may not.
     if not (hosts == 1 if version == "1.1" else version == "1.0" and hosts <= 1) or b"#" in url:
         return ""
     if _ENCODING not in names:

@@ -40,7 +40,7 @@ def page_if_asked(
     most: int,
     words: Collection[str] = ("limit", "after_id", "before_id"),
 ) -> PageOf | None:
-    """The same where anything of a page is asked for, in these words: else the list is given whole.
+    """The same if any of these page parameters is given; otherwise None, for the complete list.
 
     Raises:
         RequestInvalid: as above.
@@ -51,10 +51,10 @@ def page_if_asked(
 
 
 def on_page(names: Sequence[str], page: PageOf) -> tuple[list[int], bool]:
-    """The places, among items by their names, oldest first, of those on a page; whether more are.
+    """The places on a page, among items by name, oldest first; and whether there are more.
 
     Raises:
-        RequestInvalid: it is to end before one of them, or begin after one that is not there.
+        RequestInvalid: it names a `before`, or an `after` that is not among them.
     """
     places = [*range(len(names))]
     if not page.oldest_first:

@@ -16,7 +16,7 @@ from gateway.configuration.settings import Limits
 PATHS: Final = frozenset({b"/health/live", b"/health/ready", b"/metrics"})
 METHODS: Final = frozenset({"GET", "HEAD"})
 CONNECTIONS_MAX: Final = 64
-"""A kubelet and some collectors keep one each; a newcomer beyond them ends one that rests."""
+"""A kubelet and some collectors keep one each; a newcomer beyond them ends an idle one."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -25,7 +25,7 @@ Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 class Probes:
-    """A listener's application, as far as probes may see it; its life is the listener's."""
+    """The part of a listener's application that probes may see; it lives as long as that."""
 
     def __init__(self, application: Application) -> None:
         self._application = application
@@ -47,7 +47,7 @@ async def _refuse(send: Send) -> None:
 
 
 def probe_config(application: Application, limits: Limits) -> uvicorn.Config:
-    """How connections of probes are served: in clear, with the bounds of every caller."""
+    """How connections of probes are served: unencrypted, with the same bounds as any caller's."""
     config = uvicorn.Config(
         Probes(application),
         interface="asgi3",

@@ -34,7 +34,7 @@ from gateway.configuration.settings import Limits
 
 
 READ_BYTES = 272 * 1024
-"""What one read, with a record of TLS that it completes, may bring of a body before a head."""
+"""The most body bytes that may come before a head in one read, including a completed TLS record."""
 
 KEEP_ALIVE_S = 75.0
 """How long a connection may be idle between two requests."""
@@ -90,18 +90,18 @@ class BoundedProtocol(HttpToolsProtocol):
     _is_body_asked_for = False
     """Whether the request waits for a `100 Continue`, and would leave its connection idle after."""
     _ahead = b""
-    """What was read of a chunked body but not parsed yet."""
+    """Bytes of a chunked body that were read but not parsed yet."""
     _served: RequestResponseCycle | None = None
-    """The request being answered while others wait behind it: `cycle` is the last that came."""
+    """The request being answered while others wait; `cycle` is the last one that came."""
     _turn: asyncio.Handle | None = None
     _taking: asyncio.TimerHandle | None = None
     """Runs while there is much that the caller has not read."""
     _timer: asyncio.TimerHandle | None = None
-    """For what has to arrive soon: a head, or the rest of a body that is answered already."""
+    """For what has to arrive soon: a head, or the rest of a body that was already answered."""
     _refusal = "This is not a request in HTTP/1.1 that could be read."
     _refusal_status = 400
     fixed_of: list[tuple[bytes, bytes]] | None = None
-    """The server's own headers that `fixed` holds as they are sent."""
+    """The server's own headers, which `fixed` holds in the form in which they are sent."""
     fixed = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -111,7 +111,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._wait_for(self.limits.header_receive_s)
         connection = transport.get_extra_info("socket")
         if _UNREAD_MS is not None and connection.family in _OVER_TCP:
-            # A transport that is closed waits for its last byte to be taken, and has no end to it.
+            # A closed transport would wait without end for its last byte to be read.
             connection.setsockopt(socket.IPPROTO_TCP, _UNREAD_MS, round(UNREAD_S * 1e3))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -126,7 +126,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._served.disconnected = True
         super().connection_lost(exc)
         while self.pipeline:
-            # Never served; a scope that knows its line would wait for the collector.
+            # Never served; a scope that knows its line would wait for the garbage collector.
             self.pipeline.pop()[0].scope.pop(LINE, None)  # type: ignore[misc]
         if self.departure is not None:
             self.departure()
@@ -145,7 +145,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._taking = self.loop.call_later(UNREAD_S, self._look_at_taken, left_bytes)
 
     def _look_at_taken(self, left_bytes: int) -> None:
-        """Of a stream no more is held than was just written, and its work has an end of its own."""
+        """A stream holds no more than was just written, and its work has its own deadline."""
         taken_bytes = left_bytes - self.transport.get_write_buffer_size()
         if taken_bytes < TAKEN_BYTES_MIN and not self._is_serving:
             self.transport.abort()
@@ -166,7 +166,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._look_at(data)
 
     def _go_on(self) -> None:
-        """Look at a morsel of what was read; others have their turn before the next."""
+        """Parse a morsel of what was read; others have their turn before the next."""
         self._turn = None
         length_bytes = morsel_bytes(self._ahead)
         piece, self._ahead = self._ahead[:length_bytes], self._ahead[length_bytes:]
@@ -184,8 +184,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if OFFER in data and not self._is_in_body:
             data = not_upgraded(data, b"" if self._is_head_complete else self._head_tail)
         super().data_received(data)
-        # Counted after the parser has looked: one read may bring a head and much of its body.
-        # Behind a body, and between its chunks, are bytes that the parser keeps or throws away.
+        # Counted after parsing: one read may bring a head and much of its body.
         if self._is_in_body or not self._is_head_complete:
             self._head_bytes += len(data)
             self._head_tail = (self._head_tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
@@ -195,10 +194,10 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._wait_for(self.limits.header_receive_s)
 
     def send_400_response(self, msg: str) -> None:
-        """As uvicorn's, in words and in an envelope that both vendors' clients read.
+        """Like uvicorn's, in words and in an envelope that both vendors' clients read.
 
-        Said only where it is read as the answer to what was wrong: neither while a request before
-        it is served, nor in the middle of an answer.
+        Sent only if it is read as the answer to the faulty request: neither while an earlier
+        request is served, nor in the middle of an answer.
         """
         del msg
         if not self._may_refuse:
@@ -219,7 +218,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def on_response_complete(self) -> None:
-        """As uvicorn's, but for the timer, which nobody has set since its head was there."""
+        """Like uvicorn's, except for the timer, which nobody has set since its head arrived."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
@@ -231,11 +230,11 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             self.resting.add(self, self.timeout_keep_alive_handler)
             if self._is_in_body:
-                # A stranger is answered before his body is read; what is left of it is thrown away.
+                # A stranger is answered before the body is read; the rest of it is thrown away.
                 self._wait_for(self.limits.body_receive_s)
 
     def _unset_keepalive_if_required(self) -> None:
-        """A connection rests until a request's head is there, whatever trickles in meanwhile."""
+        """A connection is idle until a request's head is there, whatever trickles in meanwhile."""
 
     @property
     def _is_serving(self) -> bool:
@@ -264,7 +263,7 @@ class BoundedProtocol(HttpToolsProtocol):
         try:
             super().on_body(body)
         except MemoryError:
-            # The parser turns it into its own error, which would be told as the caller's.
+            # The parser turns it into its own error, which would be reported as the caller's.
             self._refusal, self._refusal_status = "There is no memory left to read this body.", 503
             raise
         if self.cycle.response_complete:
@@ -297,8 +296,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._wait_behind(last)
         self.headers = TRAILERS
         if self.expect_100_continue and self.cycle.keep_alive:
-            # Who is refused instead may send his body or leave it out: what comes next is then
-            # either, so the connection ends with the answer (RFC 9110 §10.1.1).
+            # A caller who is refused instead may send the body or leave it out: what follows is
+            # ambiguous, so the connection ends with the answer (RFC 9110 §10.1.1).
             self._is_body_asked_for, self.cycle.keep_alive = True, False
         # The application's task has been made and not yet run.
         scope[LINE] = CallerLine(self, self.cycle)
@@ -310,11 +309,11 @@ class BoundedProtocol(HttpToolsProtocol):
             self.flow.resume_reading()
 
     def _go_on_resting(self) -> None:
-        """The body comes, or there is none: it is known again where the next request begins."""
+        """The body comes, or there is none: it is clear again where the next request begins."""
         self._is_body_asked_for, self.cycle.keep_alive = False, True
 
     def _check_head(self) -> None:
-        """Count the head: it came in several reads, or in one that is longer than it may be."""
+        """Check a head's length, whether it came in several reads or in one long one."""
         head = sum(len(name) + len(value) for name, value in self.headers)
         if head > self.limits.header_bytes_max:
             most = self.limits.header_bytes_max
@@ -339,7 +338,7 @@ class BoundedProtocol(HttpToolsProtocol):
 def bounded_protocol(limits: Limits, connections_max: int = 0) -> type[BoundedProtocol]:
     """The protocol class for these limits; uvicorn makes one object of it per connection.
 
-    `connections_max` is 0 for what this process may open.
+    `connections_max` 0 means as many as this process may open.
     """
     resting = Deadlines(KEEP_ALIVE_S)
     crowd = Crowd(connections_max or connections_permitted(), resting)

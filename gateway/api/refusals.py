@@ -13,7 +13,7 @@ from gateway.ports import Dialect
 METHOD_NOT_ALLOWED = 405
 SERVER_ERROR = 500
 REQUEST_ID = "request_id"
-"""Where in the state of a small route's scope its id is; whoever sends its answer heads it so."""
+"""Where a small route's scope state holds the request's id, which the answer's head repeats."""
 
 Explain = Callable[[Request[Any, Any, Any], Exception], Response[bytes]]
 Handlers = dict[int | type[Exception], Explain]
@@ -33,8 +33,8 @@ def error_handlers(
 ) -> Handlers:
     """What the framework calls for errors of ours and of its own.
 
-    On paths that several vendors' clients share, a header that only one's send decides. `allowed`
-    gives the methods of a path, `hint` a sentence on one that leads nowhere.
+    On paths that several vendors' clients share, a header that only one of them sends decides.
+    `allowed` gives the methods of a path, `hint` a sentence about one that leads nowhere.
     """
     others = by_header or {}
 

@@ -33,7 +33,7 @@ Asking = Request[Any, Any, Any]
 
 
 def response_routes(front: Front, threads: Threads, followers: Followers) -> list[HTTPRouteHandler]:
-    """Reading, following, listing the input of, cancelling and forgetting an answer."""
+    """Reading, following, cancelling and forgetting an answer, and listing its input."""
 
     @get("/v1/responses/{answer_id:str}", media_type=MediaType.JSON)
     async def retrieve(request: Asking, answer_id: FromPath[str]) -> Response[Any]:
@@ -68,7 +68,7 @@ def response_routes(front: Front, threads: Threads, followers: Followers) -> lis
 
 
 def _after(request: Asking) -> int:
-    """The number of the last event that the caller has; -1 for none. Raises RequestInvalid."""
+    """The number of the last event that the caller has; -1 if none. Raises RequestInvalid."""
     said = request.query_params.get(AFTER)
     if said is None:
         return -1
@@ -78,7 +78,7 @@ def _after(request: Asking) -> int:
 
 
 def _listing(answer_id: str, items: bytes, page: PageOf | None) -> bytes:
-    """The items with a name each, since clients page by it; all of them where no page is asked for.
+    """The items with a name each, since clients page by it; all of them if no page is requested.
 
     Raises:
         RequestInvalid: there is no such page.

@@ -24,17 +24,17 @@ from gateway.types import Principal
 
 
 FORM_BYTES_MAX: Final = 64 * 1024
-"""Of a form beside its file."""
+"""The size of a form without its file."""
 FIELD_BYTES_MAX: Final = 1024
 SEGMENTS_MAX: Final = 8
 NAME_LENGTH_MAX: Final = 255
 UPLOADS_MAX: Final = 8
-"""At once, on one worker: each may hold two parts in memory."""
+"""At once on one worker: each may hold two parts in memory."""
 PURPOSE: Final = "batch"
 
 
 class Uploads:
-    """Takes files in, for projects that have room for them."""
+    """Takes in files for projects that have room for them."""
 
     def __init__(self, files: FileStore, limits: Limits, keep_days: float) -> None:
         self._files = files
@@ -45,7 +45,7 @@ class Uploads:
     async def receive(
         self, request: Request[Any, Any, Any], principal: Principal, stored_bytes: int
     ) -> KeptFile:
-        """The file of a form, kept.
+        """Keep the file of a form.
 
         Raises:
             RequestInvalid: it is no form with one file and the purpose `batch`.
@@ -102,7 +102,7 @@ class _Form:
         self._field = ""
 
     async def take(self, event: MultipartSegment | bytes | bytearray | None) -> None:
-        """The head of a segment, a piece of its body, or None at its end."""
+        """Take the head of a segment, a piece of its body, or None at its end."""
         if isinstance(event, MultipartSegment):
             self._field = event.name or ""
             if self._field in self._fields or (self._field == "file" and self._writer):
@@ -130,9 +130,9 @@ class _Form:
         self._fields[self._field] = value
 
     async def finish(self, keep_us: int, project_bytes_max: int) -> KeptFile:
-        """The file, kept for so long from when it was made, however long it took to arrive.
+        """The file, kept for a time from when it was made, however long it took to arrive.
 
-        What arrived beside it may have taken the room that there was when it began.
+        Other arrivals meanwhile may have taken the room that it had when it began.
         """
         if self._writer is None:
             raise RequestInvalid("The form has no file.", parameter="file")
@@ -154,7 +154,7 @@ class _Form:
 
 
 def _expiry_us(fields: Mapping[str, bytes]) -> int:
-    """What the form says of `expires_after`; 0 where it says nothing."""
+    """The form's `expires_after`; 0 without one."""
     anchor, seconds = (fields.get(f"expires_after[{name}]") for name in ("anchor", "seconds"))
     if anchor is None and seconds is None:
         return 0
@@ -169,7 +169,7 @@ def _expiry_us(fields: Mapping[str, bytes]) -> int:
 
 
 def _name_of(given: str) -> str:
-    """A file's name as it is told again: the last part of a path, one line, bounded."""
+    """A file's name as it is repeated: the last part of a path, one line, bounded."""
     last = given.replace("\\", "/").rpartition("/")[2]
     kept = "".join(each for each in last if each.isprintable())
     return kept[:NAME_LENGTH_MAX] or "file.jsonl"
