@@ -22,20 +22,20 @@ from gateway.log_outlet import LogOutlet
 
 @contextmanager
 def _without(module: str) -> Iterator[None]:
-    """What is imported here does not find a module that is only a wish of it."""
+    """Without a module, so that an import here does not find an optional dependency."""
     if module in sys.modules:
         yield
         return
     modules: dict[str, Any] = sys.modules
-    modules[module] = None  # Python's own word for "cannot be imported".
+    modules[module] = None  # Python's own way to say "cannot be imported".
     try:
         yield
     finally:
         del modules[module]
 
 
-# Where it finds rich, structlog takes it along for tracebacks in colour, which are never printed
-# here: 81 modules, 4 MiB of every worker and 57 ms of every start.
+# If structlog finds rich, it loads it for coloured tracebacks, which are never printed here: 81
+# modules, 4 MiB of every worker and 57 ms of every start.
 with _without("rich"):
     import structlog
 
@@ -181,8 +181,8 @@ LOG_KEYS = frozenset(
 class LogBuffer:
     """Log lines on their way to standard error, written many at a time by `drain`.
 
-    A write per line would let the interpreter go twice a request. What is lost when the process is
-    killed is at most what `drain` was not yet called for; the audit log is not written through it.
+    A write per line would release the interpreter twice per request. A killed process loses at most
+    the lines since the last `drain`; the audit log is not written through it.
     """
 
     BYTES_MAX = 64 * 1024
@@ -197,16 +197,16 @@ class LogBuffer:
         atexit.register(self.drain)
 
     def msg(self, line: bytes) -> None:
-        """One more line; called by what structlog calls a bound logger."""
+        """Add a line; structlog's bound loggers call this."""
         self._lines.append(line)
         self._size += len(line)
         if self._size > self._bytes_max:
             self.drain()
 
     def drain(self) -> None:
-        """Write what has gathered; what cannot be written is let go."""
-        # Whoever is at it takes what comes meanwhile. To wait for them would be for ever where a
-        # finalizer or a signal has something to say in the midst of their work.
+        """Write the collected lines; those that cannot be written are dropped."""
+        # Whoever is draining also takes lines that come meanwhile. Waiting would last for ever if a
+        # finalizer or a signal handler logs in the middle of that.
         while self._draining.acquire(blocking=False):
             try:
                 lost = self._write_gathered()
@@ -237,9 +237,9 @@ def configure_logging(level: str = "info", *, buffered: bool = False) -> LogBuff
 
 
 class _Lines(structlog.BoundLoggerBase):
-    """What a logger of ours can say: an event and its fields, at four levels.
+    """A logger with four levels: an event and its fields.
 
-    In place of structlog's own, which passes a line through four more calls.
+    It replaces structlog's own, which passes a line through four more calls.
     """
 
     def debug(self, event: str, **fields: Any) -> None:
@@ -267,7 +267,7 @@ class _Lines(structlog.BoundLoggerBase):
 
 
 def _lines_from(level: int) -> type[_Lines]:
-    """Loggers that say nothing below a level."""
+    """Loggers that drop lines below a level."""
     unsaid = [name for name in _METHODS if getattr(logging, name.upper()) < level]
     return type("Lines", (_Lines,), dict.fromkeys(unsaid, _nothing))
 
@@ -287,7 +287,7 @@ def logger() -> Any:
 class Renderer:
     """The only processor: one line of JSON with level and time, of allowed keys alone.
 
-    In place of structlog's own four, since a line is written for every request.
+    It replaces four of structlog's own, because a line is written for every request.
     """
 
     def __init__(self) -> None:
@@ -321,20 +321,20 @@ def raised_at(error: BaseException) -> str:
 
 
 class ServerLines(logging.Handler):
-    """What the HTTP server's own logger says, as lines like all others and without a trace."""
+    """Turns lines of the HTTP server's own logger into lines like all others, without traces."""
 
     def emit(self, record: logging.LogRecord) -> None:
         fields = {"reason": record.getMessage().strip()}
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, CancelledError):
-            return  # What is cut off at a stop is no defect, and the server says how many it was.
+            return  # Requests cut off at a stop are no defect, and the server says how many.
         if error is not None:
             fields |= {"error_class": type(error).__name__, "where": raised_at(error)}
         method = "error" if record.levelno >= logging.ERROR else "warning"
         getattr(logger(), method)(Event.SERVER_SAID, **fields)
 
 
-# Until a process chooses otherwise, as commands do not: what they print is for programs to read.
+# Until a process chooses otherwise, which commands do not: programs read their output.
 structlog.configure(
     processors=[Renderer()],
     wrapper_class=_Lines,

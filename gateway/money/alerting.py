@@ -11,11 +11,11 @@ from gateway.telemetry import Event, logger
 
 
 CLAIM_US: Final = 60_000_000
-"""Whoever claimed an alert and has not sent it by then gives it up to others."""
+"""A worker that claimed an alert and has not sent it by then loses it to others."""
 AT_ONCE: Final = 5
-"""No more are claimed at once than are tried, ten seconds each, before the claims are over."""
+"""No more than can be tried, ten seconds each, before the claims are over."""
 _ROUNDS_MAX = 20
-"""So often it is asked at once what is due: who claims little at a time has more of it."""
+"""How often to ask at once for due ones, since each claim takes only a few."""
 
 
 class Due(Protocol):
@@ -37,7 +37,7 @@ class Due(Protocol):
 
 class Alerts(Protocol):
     async def due(self) -> list[Any]:
-        """Alerts that nobody else sends; each claimed for a minute."""
+        """Alerts that nobody else is sending; each is claimed for a minute."""
         ...
 
     async def sent(self, alert: Any) -> None: ...
@@ -45,19 +45,19 @@ class Alerts(Protocol):
 
 class Hook(Protocol):
     async def post(self, body: bytes, about: str = "") -> bool:
-        """Whether it was taken; `about` is the same whenever the same thing is told."""
+        """Whether it was accepted; `about` is the same whenever the message is repeated."""
         ...
 
 
 class Told(Struct, frozen=True):
-    """What a web hook is sent, and a name for what that is about: the same when it comes again."""
+    """What a web hook is sent, and an id for its subject, which is the same when it is repeated."""
 
     about: str
     body: bytes
 
 
 class Message(Struct, frozen=True):
-    """What a web hook gets."""
+    """The message that a web hook gets."""
 
     event: str
     account: str
@@ -89,7 +89,7 @@ class DriftDue(Protocol):
 
 
 class DriftMessage(Struct, frozen=True):
-    """What a web hook gets of a drift: names and shares, nothing of any request."""
+    """The message about a drift: names and shares, nothing from any request."""
 
     event: str
     id: str
@@ -102,7 +102,7 @@ class DriftMessage(Struct, frozen=True):
 
 
 class HourDue(Protocol):
-    """An unusually dear hour as the store has it."""
+    """An unusually expensive hour as the store has it."""
 
     @property
     def organisation(self) -> str: ...
@@ -121,7 +121,7 @@ class HourDue(Protocol):
 
 
 class HourMessage(Struct, frozen=True):
-    """What a web hook gets of a dear hour: the figures that it was judged by."""
+    """The message about an expensive hour: the figures by which it was judged."""
 
     event: str
     organisation: str
@@ -135,7 +135,7 @@ class HourMessage(Struct, frozen=True):
 
 
 def budget_message(alert: Due) -> Told:
-    """Of a budget."""
+    """The message about a budget."""
     message = Message(
         event="budget.used",
         account=alert.account,
@@ -151,7 +151,7 @@ def budget_message(alert: Due) -> Told:
 
 
 def drift_message(drift: DriftDue) -> Told:
-    """Of a drift."""
+    """The message about a drift."""
     message = DriftMessage(
         event="profile.drifts",
         id=drift.id,
@@ -166,7 +166,7 @@ def drift_message(drift: DriftDue) -> Told:
 
 
 def hour_message(hour: HourDue) -> Told:
-    """Of an hour that cost unusually much."""
+    """The message about an hour that was unusually expensive."""
     message = HourMessage(
         event="cost.unusual_hour",
         organisation=hour.organisation,
@@ -182,12 +182,12 @@ def hour_message(hour: HourDue) -> Told:
 
 
 def told(event: str, about: tuple[str | int, ...], message: Struct) -> Told:
-    """A message, and what it is about."""
+    """A message, and the id of its subject."""
     return Told(" ".join([event, *map(str, about)]), msgspec.json.encode(message))
 
 
 class Alerting:
-    """Sends what is due; what was not taken is due again after a minute."""
+    """Sends what is due; a message that was not accepted is due again after a minute."""
 
     def __init__(
         self, alerts: Alerts, hook: Hook, message: Callable[[Any], Told] = budget_message
@@ -203,7 +203,7 @@ class Alerting:
                 return
 
     async def _tell(self, alerts: list[Any]) -> bool:
-        """Whether all of them were taken."""
+        """Whether all of them were accepted."""
         all_taken = True
         for alert in alerts:
             told = self._message(alert)

@@ -177,8 +177,8 @@ class ReservationBook:
         self._number = count(1).__next__
         self._open: dict[str, tuple[Iterable[Pot], int, int]] = {}
         self._expired: dict[str, tuple[Iterable[Pot], int, int]] = {}
-        """The last item is since when: a clock set far ahead must not forget all that it ends at
-        once."""
+        """The last item is when it expired: a clock that was set far ahead must not forget at once
+        all that it ends."""
         self._next = FOREVER_US
         """No open reservation ends before this."""
 
@@ -262,7 +262,7 @@ def exhausted(
     """
     ends = [(limit, now_us, _fits_us(limit, amount_microusd, now_us)) for limit, now_us in gone]
     limit, now_us, end_us = max(ends, key=lambda end: end[2])
-    # Not "used up": of a large request's worst price that would often not be true.
+    # Not "used up": for a large request's worst price that would often not be true.
     said = f"The budget of this {level_of(limit.account)} has not enough left for this request"
     said = f"{said}{_UNTIL[limit.window]}; a smaller one may fit."
     wait_s = None

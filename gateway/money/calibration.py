@@ -11,7 +11,7 @@ from gateway.types import ChatRequest, Target, Usage
 
 
 WEIGHT = 0.1
-"""Of a new observation: about the last ten count."""
+"""The weight of a new observation: about the last ten count."""
 
 RATIO_MIN, RATIO_MAX = 0.5, 3.0
 """One answer with an odd count must not make estimates useless."""
@@ -48,7 +48,7 @@ class Calibration:
         if request.has_images or request.has_documents:
             return
         if usage.web_searches or usage.compactions:
-            return  # What was read is several prompts.
+            return  # The counted input is that of several prompts.
         estimated = max(self._count(request.tree, target.vendor), 1)
         seen = min(max(usage.input_tokens / estimated, RATIO_MIN), RATIO_MAX)
         known = self._ratios.get(target.name, seen)

@@ -46,8 +46,9 @@ TOLD_BY_ENGINES = frozenset({"tools"})
 """Abilities that depend on the model that an engine has loaded, so the engine's word counts."""
 
 Stance = Literal["yes", "no", "unknown", "without_reasoning", "without_temperature"]
-"""Whether a model takes a parameter: always, never, nobody said, or only while it is told not to
-reason, or only where no temperature is named beside it. What nobody said counts as taken."""
+"""Whether a model takes a parameter: always, never, nobody said, only while it is told not to
+reason, or only if no temperature is named beside it. What nobody said counts as taken.
+"""
 
 PARAMETERS = (
     *("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty"),
@@ -62,7 +63,7 @@ PARAMETERS = (
 PARAMETER_FIELDS = frozenset(PARAMETERS) | {
     *("top_logprobs", "include", "reasoning", "reasoning_effort", "thinking", "tool_choice")
 }
-"""Where requests name them, in any dialect."""
+"""The fields in which requests name them, in any dialect."""
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _TOKENS_PER_MTOK = 1_000_000
@@ -293,7 +294,7 @@ def cost(price: Price, usage: Usage, *, is_batch: bool = False) -> int:
 
 
 def price_of(price: Price, usage: Usage) -> Price:
-    """What its tokens cost. Of a search or a compaction the input is that of several prompts."""
+    """The cost of its tokens. For a search or a compaction the input is that of several prompts."""
     is_several = usage.web_searches or usage.compactions
     return price if is_several else price.of_length(usage.input_tokens)
 

@@ -22,7 +22,7 @@ from gateway.types import Target
 _TOKENS_PER_MTOK = 1_000_000
 _HISTORY_DAYS = 28
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""What spreadsheets take for the beginning of a formula; the wide ones some of them in Asia."""
+"""What spreadsheets take for the beginning of a formula; some in Asia also take the wide ones."""
 _CENTS = 100
 _COUNTED = ("requests", "input_tokens", "output_tokens", "cost_microusd", "cost")
 _CONTEXT = ("amount", "currency", "rate_per_usd", "rate_as_of", "since", "until", "time_zone")
@@ -46,7 +46,7 @@ class CostRow(Struct, frozen=True):
 
 
 class Days(Struct, frozen=True):
-    """Of which days sums are, both included, and where those begin."""
+    """The days that sums cover, first and last included, and the time zone of their midnight."""
 
     since: date
     until: date
@@ -60,7 +60,7 @@ class Savings(Struct, frozen=True):
     baseline_microusd: int
     method: str
     as_of: str = ""
-    """The day of the list price, as it stands in `method`."""
+    """The date of the list price, as it stands in `method`."""
 
     @property
     def saved_microusd(self) -> int:
@@ -68,7 +68,7 @@ class Savings(Struct, frozen=True):
 
     @property
     def saved_percent(self) -> float:
-        """Of the baseline; 0 where nothing was used."""
+        """Percent of the baseline; 0 if nothing was used."""
         return 100.0 * self.saved_microusd / self.baseline_microusd if self.baseline_microusd else 0
 
 
@@ -82,7 +82,7 @@ class Forecast(Struct, frozen=True):
 
 
 def dearest(targets: Iterable[Target]) -> Target:
-    """The baseline where none is named: the frontier target whose output costs most.
+    """The baseline if none is named: the frontier target with the most expensive output.
 
     Raises:
         RequestInvalid: no target has a price.
@@ -104,14 +104,14 @@ def list_price(price: Price, input_tokens: int, output_tokens: int) -> int:
 
 
 def savings(rows: Iterable[CostRow], targets: Iterable[Target], baseline: Target) -> Savings:
-    """Against `baseline`; the method says what was compared with what.
+    """What was saved against `baseline`; the method says what was compared with what.
 
     Args:
         rows: by target alone.
-        targets: those that are configured; one that is not any more counts as of the same kind.
-        baseline: what the same tokens would have cost at.
+        targets: those that are configured; a former one counts as being of the same kind.
+        baseline: the target that the same tokens are priced at.
     """
-    # Of the same kind only: what was embedded no chat model could have done.
+    # Only the same kind: a chat model could not have done the embeddings.
     purposes = {target.name: target.purpose for target in targets}
     total = total_of(
         row for row in rows if purposes.get(row.group[0], baseline.purpose) == baseline.purpose
@@ -137,11 +137,11 @@ def total_of(rows: Iterable[CostRow]) -> CostRow:
 
 
 def forecast(by_day: Mapping[date, int], today: date) -> Forecast:
-    """Spent so far this month, and for each day left the mean of its weekday lately.
+    """Spent so far this month, plus, for each day left, the recent mean of its weekday.
 
     Args:
-        by_day: micro-dollars of each day; those without are zero.
-        today: counts as a day that is not over: what it cost so far, and no less than its share.
+        by_day: micro-dollars of each day; missing days are zero.
+        today: a day that is not over: it counts at its cost so far, and at least its share.
     """
     spent = sum(cost for day, cost in by_day.items() if (day.year, day.month) == _month(today))
     last = end_of_month(today)
@@ -154,7 +154,7 @@ def forecast(by_day: Mapping[date, int], today: date) -> Forecast:
 
 
 def _method(days: int) -> str:
-    """How it was counted, in words."""
+    """How it was computed, in words."""
     if not days:
         return "what was spent so far: no day before today says yet what a day costs"
     lately = "the day before" if days == 1 else f"the last {days} days"
@@ -162,7 +162,7 @@ def _method(days: int) -> str:
 
 
 def expected(by_day: Mapping[date, int], today: date, until: date) -> dict[date, int]:
-    """What today and each day until then are still to cost: the mean of their weekday lately."""
+    """The expected costs of today's rest and each day until then: recent means of weekdays."""
     known = _known(by_day, today)
     found: dict[date, int] = {}
     day = today
@@ -178,7 +178,7 @@ def expected(by_day: Mapping[date, int], today: date, until: date) -> dict[date,
 def exhausted_on(
     by_day: Mapping[date, int], today: date, left_microusd: int, until: date
 ) -> date | None:
-    """The day on which so much will be spent, at what days cost lately; None if not until then."""
+    """The day on which so much will be spent, at recent daily costs; None if not until then."""
     for day, cost in expected(by_day, today, until).items():
         left_microusd -= cost
         if left_microusd <= 0:
@@ -192,7 +192,7 @@ def end_of_month(day: date) -> date:
 
 
 def _known(by_day: Mapping[date, int], today: date) -> list[date]:
-    """The days that a forecast learns from: whole ones, since there is anything."""
+    """The days that a forecast learns from: complete ones, from the first with any cost."""
     first = min((day for day, cost in by_day.items() if cost), default=today)
     past = (today - timedelta(days=back) for back in range(1, _HISTORY_DAYS + 1))
     return [day for day in past if day >= first]
@@ -203,7 +203,7 @@ def _month(day: date) -> tuple[int, int]:
 
 
 def shown(microusd: int, currency: str, currencies: Mapping[str, CurrencySettings]) -> str:
-    """An amount as people read it, with two digits, and with its rate's date where it has one.
+    """An amount for people, with two digits, and with the date of its rate if there is one.
 
     Raises:
         RequestInvalid: the currency has no rate.
@@ -215,7 +215,7 @@ def shown(microusd: int, currency: str, currencies: Mapping[str, CurrencySetting
 def shown_together(
     amounts: Sequence[int], currency: str, currencies: Mapping[str, CurrencySettings]
 ) -> list[str]:
-    """The parts of a sum as people read them: they add up to what is shown of the sum.
+    """The parts of a sum for people: they add up to the amount that is shown for the sum.
 
     Raises:
         RequestInvalid: the currency has no rate.
@@ -226,7 +226,7 @@ def shown_together(
 
 
 def _rate(currency: str, currencies: Mapping[str, CurrencySettings]) -> CurrencySettings:
-    """Of a dollar; raises RequestInvalid."""
+    """The price of a dollar; raises RequestInvalid."""
     if currency == "USD":
         return CurrencySettings("1", "")
     setting = currencies.get(currency)
@@ -238,7 +238,7 @@ def _rate(currency: str, currencies: Mapping[str, CurrencySettings]) -> Currency
 def _rounded(amounts: Sequence[int], rate: CurrencySettings) -> list[Decimal]:
     """Micro-dollars in hundredths of a currency; those nearest to the next one are rounded up.
 
-    As many of them as the sum, rounded once, has more than all of them rounded down.
+    As many are rounded up as the sum, rounded once, exceeds all of them rounded down.
     """
     exact = [Decimal(each) * Decimal(rate.per_usd) * _CENTS / 1_000_000 for each in amounts]
     cents = [math.floor(each) for each in exact]
@@ -258,9 +258,9 @@ def chargeback(
 ) -> str:
     """CSV with one line per group; cells that a spreadsheet would run begin with an apostrophe.
 
-    `amount` is a number in `currency`, and amounts add up to that of the sum; each line says of
-    which days it is and where they begin. Texts stand in quotes, so that one that holds the
-    separator of another country's spreadsheets does not begin another cell.
+    `amount` is a number in `currency`, and amounts add up to that of the sum; each line tells its
+    days and where they begin. Texts are in quotes, so that one that holds the separator of another
+    country's spreadsheets does not begin another cell.
 
     Raises:
         RequestInvalid: the currency has no rate.
@@ -281,7 +281,7 @@ def chargeback(
 
 
 def _harmless(cell: object) -> object:
-    # Blanks before it are left out by some.
+    # Some spreadsheets ignore blanks before it.
     if isinstance(cell, str) and (cell.lstrip().startswith(_FORMULA) or cell[:1].isspace()):
         return f"'{cell}"
     return cell

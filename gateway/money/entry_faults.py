@@ -10,11 +10,11 @@ from gateway.errors import ConfigurationInvalid
 
 
 SAID_MAX: Final = 20
-"""Of more entries than this only the number is said."""
+"""With more faulty entries than this, only the number of the others is said."""
 
 
 def entry_faults(models: Mapping[str, object], kind: type[Struct]) -> list[tuple[str, str]]:
-    """Keys of a file, each with what is wrong there; one for every entry that is not of `kind`."""
+    """Keys of a file, each with its fault; one for every entry that is not of `kind`."""
     found: list[tuple[str, str]] = []
     for name, entry in models.items():
         key = f"models.{name}"
@@ -30,7 +30,7 @@ def entry_faults(models: Mapping[str, object], kind: type[Struct]) -> list[tuple
 
 
 def _lacks(entry: Mapping[str, object], kind: type[Struct]) -> str:
-    """What an entry lacks, and what nobody knows: a name that is written wrongly is both."""
+    """Missing and unknown names in an entry: a misspelt name is both."""
     fields = structs.fields(kind)
     lacking = [field.name for field in fields if field.required and field.name not in entry]
     if not lacking:
@@ -48,7 +48,7 @@ def _quoted(names: Sequence[str]) -> str:
 
 
 def refusal_of(source: str, faults: Sequence[tuple[str, str]]) -> ConfigurationInvalid:
-    """One error with a line for each of the faults; the first one's key is the error's."""
+    """One error with a line for each fault; its key is that of the first one."""
     (key, reason), *others = faults
     lines = [f"{source}: {each}: {said}" for each, said in others[: SAID_MAX - 1]]
     if len(faults) > SAID_MAX:

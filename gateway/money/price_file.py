@@ -15,12 +15,12 @@ PRICE_FILE_BYTES_MAX = 4 * 1024 * 1024
 
 
 class PriceText(Struct, frozen=True):
-    """The enterprise's own prices as text, and where they come from; empty where it has none."""
+    """The enterprise's own prices as text, and their source; empty if there are none."""
 
     text: bytes
     source: str
     number: int = 0
-    """Of the file in the database; 0 where the configuration names it."""
+    """The number of the file in the database; 0 if the configuration names it."""
 
     @property
     def catalogue(self) -> Catalogue:
@@ -29,24 +29,24 @@ class PriceText(Struct, frozen=True):
 
 
 async def configured_prices(settings: Settings) -> PriceText:
-    """What the configuration names, read off the loop; raises ConfigurationInvalid."""
+    """The prices that the configuration names, read off the loop; raises ConfigurationInvalid."""
     text = await asyncio.to_thread(read_price_file, settings)
     return PriceText(text, _source(settings))
 
 
 def prices_of(settings: Settings) -> PriceText:
-    """The same at a start, before there is a loop; raises ConfigurationInvalid."""
+    """The same at start-up, before there is a loop; raises ConfigurationInvalid."""
     return PriceText(read_price_file(settings), _source(settings))
 
 
 def _source(settings: Settings) -> str:
-    """Where the file is, for messages: an operator types the command anywhere."""
+    """The file's full path, for messages: an operator may type the command anywhere."""
     name = settings.prices.file
     return str(settings.path(name)) if name else ""
 
 
 def read_price_file(settings: Settings) -> bytes:
-    """The text of `prices.file`; empty where none is configured.
+    """The text of `prices.file`; empty if none is configured.
 
     Raises:
         ConfigurationInvalid: it cannot be read.
@@ -66,7 +66,7 @@ def read_price_file(settings: Settings) -> bytes:
 
 
 def catalogue_of(price_text: bytes, source: str) -> Catalogue:
-    """What ships with the gateway; entries of the price file stand in front of it.
+    """The shipped catalogue, in which entries of the price file take precedence.
 
     Raises:
         ConfigurationInvalid: with the file, the key and the reason.

@@ -153,7 +153,7 @@ class _Bucket:
         self._level = min(self._level - amount, float(self.capacity))
 
     def wait_s(self, needed: float, now_s: float) -> float:
-        """Seconds until so much is there: 0 if it is already; never for a capacity of zero."""
+        """Seconds until there is so much: 0 if there already is; never for a capacity of zero."""
         missing = min(needed, self.capacity) - self.level(now_s)
         if not self.capacity:
             return MINUTE_S
@@ -271,7 +271,8 @@ class LocalRates:
         now_s = self._clock.monotonic_s()
         is_full = len(self._meters) >= _ACCOUNTS_MAX
         if is_full and any(limit.account not in self._meters for limit in limits):
-            # Before any of these is looked up: what is forgotten in between counts nothing more.
+            # Before any of these is looked up, since forgetting one in between would lose its
+            # count.
             self._forget_idle(now_s)
         meters = [self._meter(limit, now_s) for limit in limits]
         worst: tuple[float, str, int] = (0.0, "", 0)

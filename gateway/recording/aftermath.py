@@ -66,7 +66,7 @@ class Aftermath:
         )
 
     def lost(self, record: AuditRecord) -> None:
-        """For a request of which too little is known, with what it costs all the same."""
+        """For a request of which too little is known, with its cost all the same."""
         usage = record.usage or NO_USAGE
         self._requests.add(
             (record.target, "failed", "", "", record.endpoint),
@@ -177,7 +177,7 @@ class Aftermath:
             heard = requests.of_call(ending.target.name, endpoint).heard
             heard(duration_us if is_held else heard_us)
         if not any(extra.kind == "hedge" and extra.was_made for extra in ending.extra):
-            # Two at once last longer together than the request that they are of.
+            # Two parallel calls together take longer than their request.
             self._own(duration_us - upstream_us)
 
     def _failed(self, passage: Passage, attempt: Attempt) -> None:

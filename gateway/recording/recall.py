@@ -31,7 +31,7 @@ _REST: Final = attrgetter(*_FIELDS[_TIME + 1 :])
 def record_facts(
     facts: Facts, board: str, models: frozenset[str] | None, decided_us: int = 0
 ) -> RecordedFacts:
-    """What the other fields of a record do not say.
+    """The facts that the other fields of a record do not contain.
 
     `decided_us` is given only if it differs from the record's own time.
     """
