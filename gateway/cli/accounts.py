@@ -15,7 +15,7 @@ _ACCOUNT = re.compile(
 
 
 class _Account(click.ParamType[str]):
-    """A misspelt account would limit nobody, so its form is checked."""
+    """Checks the form of an account, since a misspelt one would limit nobody."""
 
     name = "account"
 

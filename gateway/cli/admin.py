@@ -40,9 +40,9 @@ def admin_serve(config_file: Path, *, says_link: bool) -> None:
     configure_logging(settings.log_level)
     certificate = kept_certificate(settings, "admin", SystemClock())
     if sys.stdout.isatty() and says_link:
-        # To a terminal only: what is written to a file or a collector is read by others.
+        # Only to a terminal: others read what is written to a file or a collector.
         print_setup_link(settings)
-    # The admin package lies above the gateway: it is named here and imported when asked for.
+    # The admin package is a layer above the gateway, so it is named here and imported on demand.
     registry = CollectorRegistry()
     if certificate is not None:
         certificate.counted_in(CertificateSeries(registry))

@@ -13,17 +13,17 @@ from gateway.types import AuditRecord, Receipt
 
 
 IDLE_S: Final = 0.05
-"""Each time it is taken a segment begins: records that follow each other share one."""
+"""Each time the log is taken, a segment begins; records close together share one."""
 TURN_S: Final = 1.0
-"""Whoever writes many records lets others in so often, who look ten times a second."""
+"""How often a writer of many records lets others in, who look ten times a second."""
 REST_S: Final = 0.15
 
 
 class BriefLog:
-    """An AuditLog of segments that others write, too; they are taken when there is a record."""
+    """An AuditLog on shared segments, which it takes only while it has records."""
 
     def __init__(self, worker: str, take: Callable[[], Awaitable[SegmentedAuditLog]]) -> None:
-        """`take` raises StartupRefused where the segments cannot be had; so does `append` then."""
+        """`take` raises StartupRefused if the segments are not available; so does `append` then."""
         self.worker = worker
         self._take = take
         self._turn = asyncio.Lock()
@@ -33,13 +33,13 @@ class BriefLog:
         self._letting_go: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Take it once, so that who may not write is refused before anything is begun."""
+        """Take it once, so that a lack of permission is noticed before anything is begun."""
         async with self._turn:
             await self._held()
             self._await_idleness()
 
     async def append(self, record: AuditRecord, content: bytes | None = None) -> Receipt:
-        """As `ports.AuditLog` says it; also raises StartupRefused."""
+        """As in `ports.AuditLog`; also raises StartupRefused."""
         async with self._turn:
             log = await self._held()
             try:
@@ -48,7 +48,7 @@ class BriefLog:
                 self._await_idleness()
 
     async def close(self) -> None:
-        """Let it go; the next record takes it again."""
+        """Release it; the next record takes it again."""
         async with self._turn:
             await self._let_go()
 

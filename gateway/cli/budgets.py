@@ -25,7 +25,7 @@ from gateway.store.money.leases import LeaseTable
 
 
 class _Amount(click.IntRange):
-    """A limit as `list` says it, or that there is none."""
+    """A limit as `list` prints it, or none."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return NONE if value == NONE else amount_mark(super().convert(value, param, ctx))

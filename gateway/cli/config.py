@@ -33,7 +33,7 @@ from gateway.worker.pricing import configured_targets, watched_prices
 
 
 _WRITING = ("", "-admin")
-"""Whose start asks for the segments of a worker's name: its own and the admin listener's."""
+"""Suffixes of the worker's name whose segments a start takes: its own and the admin listener's."""
 
 
 @click.group(cls=Commands)
@@ -53,7 +53,7 @@ def check_config(config_file: Path, *, offline: bool) -> None:
     locks), whether the log is whole (`gatewright audit fsck`), and whether upstreams answer.
     """
     settings = load_settings(config_file)
-    # What needs no key comes first, so that it is found before the keys are made.
+    # What needs no key comes first, so that its faults are found before the keys are made.
     providers = make_providers(settings, make_egress(settings), SystemClock().monotonic_s)
     policy = load_policy(settings)
     ends = [
@@ -68,7 +68,7 @@ def check_config(config_file: Path, *, offline: bool) -> None:
     for doubt in doubts_about(settings):
         click.echo(f"policy: warning: {doubt}")
     for target in configured_targets(settings):
-        # What is kept in no file or variable only a worker asks for.
+        # Credentials outside of files and variables are only fetched by a worker.
         problem = credential_problem(settings, target.provider)
         if problem and settings.providers[target.provider].credential is None:
             problem += ", the settings name none"
@@ -80,7 +80,7 @@ def check_config(config_file: Path, *, offline: bool) -> None:
 
 
 def _ends_of_listeners(settings: Settings) -> Iterator[tuple[str, tuple[Term, ...]]]:
-    """By the settings that name their files, until when certificates and lists are good."""
+    """By the settings that name their files, the expiry of certificates and lists."""
     for section in SECTIONS:
         if found := read_certificate(settings, section, SystemClock()):
             yield f"{section}.tls_certificate_file", (found.term,)
@@ -98,7 +98,7 @@ def _ends_of_providers(
 
 
 def _ends_of_outlets(settings: Settings) -> Iterator[tuple[str, tuple[Term, ...]]]:
-    """Of sinks, metrics and alerts; nothing renews these while a worker serves."""
+    """The same for sinks, metrics and alerts, which are not renewed while a worker serves."""
     for section, outlet in outlets_of(settings).items():
         way_out = approach_of(settings, outlet, section).way_out if outlet.url else None
         for setting, terms in (way_out.terms if way_out else {}).items():
@@ -106,7 +106,7 @@ def _ends_of_outlets(settings: Settings) -> Iterator[tuple[str, tuple[Term, ...]
 
 
 def _until(terms: tuple[Term, ...]) -> str:
-    """What is to be known of the next end; empty where there is none."""
+    """A sentence on the next expiry; empty if there is none."""
     now_us = SystemClock().utc_us()
     term = next_end(terms, now_us)
     if term is None:
@@ -117,22 +117,23 @@ def _until(terms: tuple[Term, ...]) -> str:
 
 
 def _check_parts(settings: Settings, *, offline: bool) -> None:
-    """Build what a start builds, which opens nothing: a wrong sink or hook is found here too.
+    """Build what a start builds, without opening it: a wrong sink or hook is found here too.
 
-    Where a key service is not to be asked, only what needs no master key.
+    If no key service may be asked, only what needs no master key.
     """
     if settings.secrets.key_service and offline:
         make_inspector(settings, SystemClock())
         all_peppers(settings)
     else:
         DataPlane(settings)
-        # The admin package lies above the gateway: it is named here and imported when asked for.
+        # The admin package is a layer above the gateway, so it is named here and imported on
+        # demand.
         import_module("admin.app").build_application(settings)
     admin_token(settings)
 
 
 async def _check_database(settings: Settings) -> None:
-    """What a start looks at before it writes anything; nothing is made or kept for it."""
+    """Check what a start checks before it writes; makes and stores nothing."""
     url, clock = parse_url(settings.database_url), SystemClock()
     if url.drivername.startswith("sqlite") and not Path(str(url.database)).exists():
         # A start would make an empty file, and then refuse it.

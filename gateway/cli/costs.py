@@ -26,7 +26,7 @@ from gateway.worker.pricing import configured_targets
 
 
 _LAST_DAY = date.max - timedelta(days=1)
-"""The day after it has to be a date, in every zone; people write 9999-12-31 for no end."""
+"""Its next day has to be a date in every zone; people write 9999-12-31 for no end."""
 organisation_option = click.option("--organisation", default=None, help="Of one organisation only.")
 since_option = click.option(
     "--since", type=click.DateTime(["%Y-%m-%d"]), help="First day; default the first of the month."
@@ -79,7 +79,7 @@ async def report(
     """Requests, tokens and cost per group as JSON lines, dearest first."""
     by = by or ("organisation",)
     async with opened_spending(config_file, organisation) as (settings, reader):
-        _shown(0, currency, settings)  # A misspelt one is refused also where nothing was spent.
+        _shown(0, currency, settings)  # A misspelt one is refused even if nothing was spent.
         days = await _days(reader, organisation, since, until)
         rows = await reader.totals(_period(days, organisation), by, read_only(only))
         costs = [row.cost_microusd for row in rows]

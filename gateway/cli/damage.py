@@ -11,7 +11,7 @@ from gateway.cli.options import Refused
 
 
 async def catch_up(projector: Projector) -> str:
-    """Bring the database up to date; what stands in the way, or an empty text."""
+    """Bring the database up to date; returns the obstacle, or an empty text."""
     try:
         await projector.catch_up()
     except (ProjectionBroken, OSError) as error:
@@ -20,7 +20,7 @@ async def catch_up(projector: Projector) -> str:
 
 
 def end_if_damaged(damage: str) -> None:
-    """Exit with status 1, and say why, where something could not be read."""
+    """Exit with status 1 and the reason if something could not be read."""
     if damage:
         said = f"gatewright: {damage}; `gatewright audit fsck` says what is affected"
         click.echo(said, err=True)
@@ -29,7 +29,7 @@ def end_if_damaged(damage: str) -> None:
 
 @contextmanager
 def refusing_damage() -> Iterator[None]:
-    """Around what needs the whole log: a part of it that cannot be read is a refusal."""
+    """Around work that needs the complete log: an unreadable part of it is a refusal."""
     try:
         yield
     except ProjectionBroken as error:

@@ -76,11 +76,11 @@ def typed_name(_: click.Context, __: click.Parameter, name: str) -> str:
 async def opened_log(settings: Settings, keys: KeyWrapper | None = None) -> AsyncIterator[BriefLog]:
     """The command line's own segments, for the length of one command.
 
-    They are held only while a record is written, so that other commands can write meanwhile.
+    They are locked only while a record is written, so that other commands can write meanwhile.
     `keys` is a master key that the caller has checked, or will make the right one.
 
     Raises:
-        ConfigurationInvalid: the master key is not the one of this database.
+        ConfigurationInvalid: the master key does not belong to this database.
         StartupRefused: they end before what the database has numbered of them.
     """
     await _require_may_write(settings, keys)

@@ -68,7 +68,7 @@ async def demo(folder: Path) -> None:
 
 
 def _refuse_taken(settings: Settings, config_file: Path) -> None:
-    """What listens there already, another demo perhaps, would be taken for one of ours."""
+    """Refuse to start if something listens there already, which would be taken for ours."""
     engine = settings.providers.get("engine")
     try:
         engine_place = _address(engine.base_url) if engine is not None else None
@@ -92,7 +92,7 @@ def _refuse_taken(settings: Settings, config_file: Path) -> None:
 
 
 def _why_taken(host: str, port: int) -> str:
-    """Why nobody can listen there now; empty where somebody can."""
+    """Why nobody can listen there now; empty if it is possible."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         socket.create_server((host, port), family=family).close()
@@ -106,7 +106,7 @@ async def _supervise(
     stopped: asyncio.Event,
     introduction: Coroutine[None, None, None],
 ) -> None:
-    """Until a signal comes; raises `Refused` when a process ends before it."""
+    """Run until a signal comes; raises `Refused` if a process ends before it."""
     endings = {asyncio.ensure_future(each.wait()) for each in processes.values()}
     stopping = asyncio.ensure_future(stopped.wait())
     introducing = asyncio.ensure_future(introduction)
@@ -124,7 +124,7 @@ async def _supervise(
 
 
 async def _introduce(settings: Settings, config_file: Path) -> None:
-    """Once everything answers, say what to try."""
+    """Say what to try, once everything answers."""
     try:
         await _all_ready(settings)
         key = await _first_key(settings)
@@ -150,7 +150,7 @@ def _commands(settings: Settings, config_file: Path) -> dict[str, list[str]]:
 
 
 def _address(base_url: str) -> tuple[str, int]:
-    """Host and port of an address; raises `ValueError` where it names none."""
+    """Host and port of an address; raises `ValueError` if it names none."""
     parts = urlsplit(base_url)
     if parts.hostname is None or parts.port is None:
         raise ValueError(base_url)

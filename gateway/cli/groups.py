@@ -6,7 +6,7 @@ import click
 
 
 class Commands(click.Group):
-    """A group of commands; click cuts their sentences where a terminal's line ends."""
+    """A group of commands; click breaks their sentences to fit the terminal."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         named = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]

@@ -110,7 +110,7 @@ def _lines(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _summary(costs: list[tuple[int, int]]) -> str:
-    """CPU of all lines, and of those of about a KiB, where the price of a call hardly counts."""
+    """CPU time of all lines, and of those around one KiB, where a call's own cost hardly counts."""
     if not costs:
         return "no documents"
     each = sorted(ns / NS_PER_US for ns, _ in costs)

@@ -169,7 +169,7 @@ def _scope_of(facts: KeyFacts) -> KeyScope:
 
 
 def _wanted(settings: Settings, seen: KeyScope, ordered: dict[str, Any]) -> KeyScope:
-    """Raises where two options say different things, or name what there is not or cannot be."""
+    """Raises if two options contradict each other, or name something unknown or impossible."""
     pairs = (("models", "all_models"), ("labels", "no_labels"), ("expires_days", "never_expires"))
     for named, none in pairs:
         if ordered[named] and ordered[none]:

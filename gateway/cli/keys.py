@@ -37,7 +37,7 @@ _MARK = re.compile(r"[0-9A-Za-z]{12}", re.ASCII)
 
 
 class _Mark(click.ParamType[str]):
-    """As over the JSON API, so that the same mark makes the same key there."""
+    """The same check as in the JSON API, so that the same mark makes the same key there."""
 
     name = "mark"
 

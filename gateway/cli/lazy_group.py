@@ -15,7 +15,7 @@ from gateway.cli.groups import Commands
 
 
 class LazyGroup(Commands):
-    """Knows its commands by name and place; imports the one that is asked for."""
+    """Knows its commands by name and place; imports only the one that is used."""
 
     def __init__(self, *args: Any, places: Mapping[str, str] | None = None, **kwargs: Any) -> None:
         """A group whose `places` give for each command's name `module:attribute`."""
@@ -45,7 +45,7 @@ class LazyGroup(Commands):
         try:
             return super().resolve_command(ctx, args)
         except click.exceptions.NoSuchCommand as error:
-            # Click looks for what was meant among commands that are imported: here none is.
+            # Click searches for similar names among imported commands; here none is imported.
             name = error.command_name
             raise click.exceptions.NoSuchCommand(
                 name, possibilities=self._places, ctx=ctx
@@ -54,9 +54,9 @@ class LazyGroup(Commands):
 
 @contextmanager
 def _nothing_collected() -> Iterator[None]:
-    """Imports make what stays: looking for garbage in it was a tenth of the time of a start.
+    """Import without garbage collection, which took a tenth of the start-up time for nothing.
 
-    Frozen, it is not looked through later either.
+    The imported objects are frozen, so later collections skip them too.
     """
     gc.disable()
     try:

@@ -23,7 +23,7 @@ _NUMBER = click.IntRange(0, 10**12)
 
 
 class _Rate(click.ParamType[str]):
-    """A line of `list`; compared with the one that holds."""
+    """A line of `list`; compared with the limit in force."""
 
     name = "line"
 

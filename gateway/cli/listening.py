@@ -33,11 +33,11 @@ from gateway.telemetry import Event, ServerLines
 
 SHUTDOWN_S = 10
 DIGITS_MAX = 640
-"""Of a whole number; the least that CPython may be told, and twice as many as a float has."""
+"""Of an integer; the least that CPython accepts, and twice as many as a float has."""
 FILES_LEAST = 128
-"""With fewer there is no room for callers beside the database, the log and upstreams."""
+"""With fewer there is no room for callers besides the database, the log and upstreams."""
 TICK_S = 1.0
-"""How often the server makes the date in its answers' heads anew."""
+"""How often the server renews the date in its answers' headers."""
 SERVERS_LOG = "uvicorn.error"
 """The name of its logger for everything, errors or not."""
 
@@ -46,7 +46,7 @@ SayStarted = Callable[[str], None]
 
 
 class _Watched:
-    """An application whose refusal to start is kept: said in a line, not in a trace of frames."""
+    """An application whose refusal to start is reported in a line instead of a traceback."""
 
     def __init__(self, application: Application) -> None:
         self._application = application
@@ -70,7 +70,7 @@ class _Watched:
             await self._application(scope, receive, hold_failure)
         except BaseException as error:
             self.refusal = _expected_in(error)
-            # The server would say that the start failed, and nothing of why.
+            # The server would report that the start failed, but not why.
             logging.getLogger(SERVERS_LOG).disabled = self.refusal is not None
             for message in held:
                 await send({**message, "message": ""} if self.refusal else message)
@@ -83,7 +83,7 @@ class _ProbePort(Struct, frozen=True):
     config: uvicorn.Config
     sockets: tuple[socket.socket, ...]
     state: ServerState
-    """Its connections are not callers': neither counted with them nor waited for at the end."""
+    """Its connections are not callers': they are neither counted nor waited for at the end."""
 
     async def open(self, app_state: dict[str, Any]) -> list[asyncio.Server]:
         protocol: Any = self.config.http_protocol_class
@@ -124,9 +124,9 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """A terminal that is closed ends it as SIGTERM does, but not where `nohup` says otherwise.
+        """A closed terminal ends it as SIGTERM does, unless `nohup` says otherwise.
 
-        Killed in the midst of requests it would leave behind what a crash does.
+        If it were killed in the middle of requests, it would leave behind what a crash does.
         """
         with super().capture_signals():
             is_main = threading.current_thread() is threading.main_thread()
@@ -141,7 +141,7 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
-        if self.should_exit:  # Told so before there was a loop to wake.
+        if self.should_exit:  # The signal came before there was a loop to wake.
             self._told.set()
         this = asyncio.current_task()
         assert this is not None
@@ -151,7 +151,7 @@ class _Server(uvicorn.Server):
         except asyncio.CancelledError:
             if not self.should_exit:
                 raise
-            # It waited for others, as on a database that was put back, and is told to end.
+            # It was waiting, as for a database that was put back, and is told to end.
             this.uncancel()
             return
         finally:
@@ -164,14 +164,14 @@ class _Server(uvicorn.Server):
         self._says(structs.replace(self._listener, port=port).url)
 
     async def main_loop(self) -> None:
-        """As the server's own, which looks ten times a second whether it is told to end."""
+        """Like the server's own loop, which checks ten times a second whether it is told to end."""
         while not await self.on_tick(0):
             await rung(self._told, until_moment_s(TICK_S))
             self._told.clear()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
-        if self._loop is not None:  # A signal comes between two bytecodes of anything.
+        if self._loop is not None:  # A signal may come between any two bytecodes.
             self._loop.call_soon_threadsafe(self._told.set)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -195,7 +195,8 @@ class ListenerTaken(Refused):
 def bound_sockets(listener: Listener) -> list[socket.socket]:
     """A socket for each address of a listener, not open to callers yet.
 
-    Before anything is started: what is told only then stands among lines of a start and an end.
+    Opened before anything starts; a later error would be lost among the lines of a start and an
+    end.
 
     Raises:
         ListenerTaken
@@ -224,14 +225,14 @@ def bound_sockets(listener: Listener) -> list[socket.socket]:
 
 
 def _probe_sockets(listener: Listener) -> tuple[socket.socket, ...]:
-    """None where probes have no port of their own; raises like `bound_sockets`."""
+    """None if probes have no port of their own; raises like `bound_sockets`."""
     if not listener.probe_port:
         return ()
     return tuple(bound_sockets(Listener(host=listener.probe_host, port=listener.probe_port)))
 
 
 def _made(family: int, kind: int, protocol: int) -> socket.socket | None:
-    """A socket; None of a family that the machine does not have, as IPv6 is often switched off."""
+    """A socket; None for a family that the machine lacks, as IPv6 is often switched off."""
     try:
         return socket.socket(family, kind, protocol)
     except OSError:
@@ -245,15 +246,15 @@ def _expected_in(error: BaseException) -> GatewrightError | None:
 
 
 def tune_interpreter() -> None:
-    """What CPython lets one set: the cycle collector for a measured reason (benchmarks/README.md).
+    """Tune CPython: the cycle collector for a measured reason (benchmarks/README.md).
 
     What was built at the start lives as long as the process: frozen, the cycle collector does not
     walk over it again, which held up an admin page of 50 ms for 140 more. A request leaves hardly
     any cycles, so the collector looks for them once in 20,000 new containers instead of 700; that
     was a tenth of the time of a request.
 
-    Digits are read in a time that grows with the square of their number: ten megabytes of numbers
-    as long as CPython reads them by itself held up a worker for a second.
+    Reading digits takes a time that grows with the square of their number: ten megabytes of numbers
+    of CPython's own maximal length held up a worker for a second.
     """
     gc.collect()
     gc.freeze()
@@ -262,10 +263,10 @@ def tune_interpreter() -> None:
 
 
 def permit_files() -> None:
-    """As many open files as this process may allow itself.
+    """Raise the limit of open files as far as this process may.
 
     Machines begin with 1024, for programs that count their files in bits; each caller and each
-    connection to an upstream is one, and so is what is written of them.
+    connection to an upstream is one, and so are the files that the gateway writes.
     """
     allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if allowed != most:

@@ -13,9 +13,9 @@ from gateway.store.schema.version import require_newest_schema
 async def opened_database(
     settings: Settings, organisation: str | None = None, *, pooled: bool = True
 ) -> AsyncIterator[Database]:
-    """At this program's schema; a command about an `organisation` is refused where there is none.
+    """At this program's schema; a command about an `organisation` is refused if it does not exist.
 
-    Without a pool what takes long is waited for, and not ended; see `open_database`.
+    Without a pool, long statements are waited for, not ended; see `open_database`.
     """
     database = open_database(settings.database_url, pooled=pooled)
     try:

@@ -35,9 +35,9 @@ config_option = click.option(
 
 
 _READ_MAX = SECRET_MAX_BYTES + 2
-"""As much as is read of a secret: a longer one is refused."""
+"""How much is read of a secret: a longer one is refused."""
 
-# Of an organisation, a workspace or a project, as keys are issued for them.
+# The names of organisations, workspaces and projects, as in keys.
 NAME = r"[a-z0-9][a-z0-9._-]{0,62}"
 _LEVEL = re.compile(rf"(org:{NAME}|ws:{NAME}/{NAME}|proj:{NAME}/{NAME}/{NAME})?")
 
@@ -58,7 +58,7 @@ LEVEL = _Level()
 
 
 class _Said(click.ParamType[str]):
-    """A text that a record keeps for others to read: an empty one is refused, as on the pages."""
+    """A text that a record keeps for others to read: refused if empty, as on the pages."""
 
     name = "text"
 
@@ -103,11 +103,11 @@ def read_text(file: Path) -> str:
 
 
 def read_secret() -> Secret[str]:
-    """The text on standard input, without its closing line break; raises `Refused`.
+    """The text on standard input, without its last line break; raises `Refused`.
 
-    Not an argument: those stand in the shell's history and in the list of processes. Read before
-    anything is begun: nobody else may write to the log while somebody types. On a terminal it is
-    one line, which is not shown.
+    Not an argument: those appear in the shell's history and in the list of processes. Read before
+    anything is begun, since nobody else may write to the log while somebody types. On a terminal it
+    is one line, which is not shown.
     """
     try:
         text = getpass("It is not shown: ") if sys.stdin.isatty() else sys.stdin.read(_READ_MAX)

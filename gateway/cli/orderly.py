@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 def orderly(command: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Let SIGTERM and SIGHUP end a command as Ctrl-C does; then it dies of that signal.
 
-    For what reads no standard input: there a single one would wait for the line that is typed.
+    For commands without standard input: otherwise a signal would wait for the line being typed.
     """
 
     @wraps(command)
@@ -40,7 +40,7 @@ def orderly(command: Callable[Parameters, Result]) -> Callable[Parameters, Resul
 
 @contextmanager
 def _heeding() -> Iterator[list[int]]:
-    """The signals that came; what a shell or `nohup` has the process ignore is ignored on."""
+    """The signals that came; those that a shell or `nohup` has the process ignore stay ignored."""
     received: list[int] = []
 
     def interrupt(number: int, _: FrameType | None) -> None:

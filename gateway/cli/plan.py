@@ -26,7 +26,7 @@ _OPTIONS = {
     "gpus_per_rack": "gpus",
     "rack_tokens_s": "rack-tokens",
 }
-"""Where an option is called otherwise than the field that it fills."""
+"""Options whose names differ from the fields that they fill."""
 
 
 def _number(name: str, usual: float, help_text: str) -> Callable[[Any], Any]:

@@ -173,7 +173,7 @@ async def withdraw_raise(config_file: Path, organisation: str, raise_id: str) ->
 
 
 async def _require_theirs(database: Database, organisation: str, account: str) -> None:
-    """Refuse an account that is none of the organisation's, or that nobody asks more for."""
+    """Refuse an account that is not the organisation's, or that nobody can ask more for."""
     kind, _, path = account.partition(":")
     if account.startswith(_EVERYBODYS):
         raise Refused(f"{account}: nobody asks for more for end users")

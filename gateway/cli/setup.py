@@ -28,7 +28,7 @@ async def setup_link_command(config_file: Path) -> None:
 
 
 async def setup_link(settings: Settings) -> str:
-    """A new link; empty when somebody exists. No server is sent the code: it stands behind `#`."""
+    """A new link; empty if somebody exists. The code after `#` is sent to no server."""
     async with opened_database(settings, pooled=False) as database:
         links = SetupLinks(database, SystemClock())
         if not await links.is_open():
@@ -39,7 +39,7 @@ async def setup_link(settings: Settings) -> str:
 
 
 def print_setup_link(settings: Settings) -> None:
-    """Say where to begin, if nobody exists; a database that is not ready is said by the start."""
+    """Say where to begin, if nobody exists; an unready database is reported by the start."""
     try:
         link = asyncio.run(setup_link(settings))
     except GatewrightError:

@@ -34,7 +34,7 @@ async def opened_teams(
 
 
 async def defaults_of(settings: Settings, organisation: str, workspace: str) -> KeyDefaults:
-    """What new keys of a workspace get; nothing where it does not exist yet."""
+    """What new keys of a workspace get; nothing if it does not exist yet."""
     async with opened_teams(settings) as store:
         team = await store.team(organisation, workspace)
     return KeyDefaults() if team is None else team.defaults

@@ -52,7 +52,7 @@ def train_pii(directory: Path, out: Path, epochs: int, per_template: int) -> Non
 
 @contextmanager
 def _refusing_damage() -> Iterator[None]:
-    """A file that is not what its name says; one that is missing is named by its error."""
+    """A file that is not what its name says is refused; a missing one is named by its error."""
     try:
         yield
     except (BadGzipFile, zlib.error, EOFError, msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -89,7 +89,7 @@ def train_ability() -> None:
 
 @train.command(
     "complexity",
-    add_help_option=False,  # the trainer explains its own options
+    add_help_option=False,  # The trainer explains its own options.
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
 )
 @click.pass_context

@@ -105,7 +105,7 @@ async def revoke(config_file: Path, name: str, role: Role, organisation: str) ->
 
 
 async def _not_held(store: PeopleStore, name: str, grant: Grant) -> str:
-    """One who reads that somebody is no longer something in one place may believe it of all."""
+    """The error if a role is not held there, so that its loss in one place is not taken for all."""
     held = [
         each for person in await store.listed() if person.name == name for each in person.grants
     ]

@@ -46,14 +46,14 @@ organisation_option = click.option("--organisation", required=True)
 
 @asynccontextmanager
 async def opened_custody(settings: Settings) -> AsyncIterator[tuple[Custody, Database]]:
-    """Custody with segments of the command line's own, for the length of one command."""
+    """Custody with the command line's own segments, for the length of one command."""
     async with kept(settings) as database, opened_log(settings) as log:
         yield Custody(database, log, SystemClock()), database
 
 
 @asynccontextmanager
 async def kept(settings: Settings) -> AsyncIterator[Database]:
-    """The database alone: whoever only reads of it needs no key, and writes no log."""
+    """The database alone: reading it needs no key, and writes no log."""
     try:
         async with opened_database(settings) as database:
             yield database
@@ -69,7 +69,7 @@ def subject_of(settings: Settings, organisation: str, reference: str | None) -> 
 
 
 async def require_known(settings: Settings, database: Database, organisation: str) -> None:
-    """Refuse a name that is nobody's, also where its first records are not numbered yet."""
+    """Refuse an unknown name, even if its first records are not numbered yet."""
     if organisation != OPERATORS and not await is_known(database, organisation):
         directory = settings.path(settings.audit.directory)
         with suppress(ProjectionBroken, OSError):
@@ -79,7 +79,7 @@ async def require_known(settings: Settings, database: Database, organisation: st
 
 
 def folder_erasures(settings: Settings, database: Database, log: BriefLog) -> FolderErasures:
-    """What carries out here, for one command, what was agreed to anywhere."""
+    """Carries out here, for one command, what was approved anywhere."""
     clock, keys = SystemClock(), master_key(settings)
     parts = Integration(settings, database, clock, keys)
     return FolderErasures(settings, parts, keys, log, clock, worker=log.worker)
@@ -173,9 +173,9 @@ async def reveal_ask(
 async def _require_request(
     settings: Settings, database: Database, organisation: str, request_id: str
 ) -> None:
-    """Refuse an id that no record of the organisation has: it would be approved and show nothing.
+    """Refuse an id without a record in the organisation: it would be approved and show nothing.
 
-    A log that is damaged may have held it.
+    A damaged log may have had such a record.
     """
     sink = DatabaseAuditSink(database, settings.path(settings.audit.directory))
     query = AuditQuery(organisation=organisation, request_id=request_id)
@@ -206,7 +206,8 @@ async def reveal_show(config_file: Path, reveal_id: str) -> None:
     settings = load_settings(config_file)
     directory = settings.path(settings.audit.directory)
     async with kept(settings) as database:
-        # The log is let go before anything is printed: other commands do not wait for who reads.
+        # The log is released before anything is printed, so that other commands need not wait for a
+        # slow reader.
         async with opened_log(settings) as log:
             custody = Custody(database, log, SystemClock())
             used = await custody.use_reveal(actor(), reveal_id)

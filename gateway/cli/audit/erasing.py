@@ -44,7 +44,7 @@ comment_option = click.option(
 async def opened_erasures(
     settings: Settings, organisation: str | None = None
 ) -> AsyncIterator[Erasures]:
-    """What carries erasures out, for one command; an `organisation` that is given must be one."""
+    """What carries out erasures, for one command; a given `organisation` must exist."""
     clock, master = SystemClock(), master_key(settings)
     async with opened_custody(settings) as (custody, database):
         if organisation is not None:
@@ -192,7 +192,7 @@ async def vendor_copies(config_file: Path, organisation: str) -> None:
 
 
 def _still(arriving: int) -> str:
-    """What waits for files and batches of which the rest has not come."""
+    """What waits for files and batches that are still arriving."""
     what = "a file or batch is" if arriving == 1 else f"{arriving} files or batches are"
     return f"{what} still arriving; what of it is theirs is erased once all of it is there"
 
@@ -213,7 +213,7 @@ def _elsewhere(workers: Sequence[str]) -> str:
 
 
 def in_words(kept: Holdings) -> str:
-    """What files, batches and kept answers hold, and what of it nobody can attribute."""
+    """What files, batches and kept answers hold, and how much of it nobody can attribute."""
     found = (
         f"{kept.lines} lines in {kept.batches} batches, {kept.file_lines} lines in {kept.files}"
         f" files, {kept.answers - kept.conversations} kept answers,"

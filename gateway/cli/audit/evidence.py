@@ -52,14 +52,14 @@ async def _opened(settings: Settings) -> AsyncIterator[Integration]:
     clock = SystemClock()
     try:
         async with opened_database(settings, pooled=False) as database:
-            # Also of who proves something: what no checkpoint covers yet is signed for it.
+            # Also for proofs: what no checkpoint covers yet is signed for them.
             await require_right_master(settings, database, clock)
             with refusing_damage():
                 yield Integration(settings, database, clock, master_key(settings))
     except (LogForked, TreeDamaged, PackRefused) as error:
         raise Refused(str(error)) from error
     except BrokenPipeError:
-        raise  # Whoever reads what is printed has left.
+        raise  # The reader of the output has left.
     except OSError as error:
         raise Refused(f"{error.filename or 'the audit log'}: {error.strerror}") from error
 
@@ -111,12 +111,12 @@ async def _row_of(parts: Integration, text: str) -> SequencedRecord:
         raise Refused("there is no such worker here")
     row = await parts.sink.at(place)
     if row is not None and row.projected.leaf_hash == receipt.leaf_hash:
-        # Its place in the signed tree is what is proved: the whole chain is not read for that.
+        # The proof is about its place in the signed tree, so the complete chain is not read.
         return row
     found = verify_receipt(parts.directory, text)
     if not found.ok:
         raise Refused(f"the receipt does not hold: {found.reason}")
-    # What is damaged elsewhere hides no record that was numbered before.
+    # Damage elsewhere hides no record that was numbered before.
     with suppress(ProjectionBroken):
         await parts.projector.catch_up()
     row = await parts.sink.at(place)
@@ -170,9 +170,9 @@ async def fsck(config_file: Path) -> None:
 
 
 async def _told_masters(parts: Integration, own: MasterKey, *, may_follow: bool) -> bool:
-    """Whether each line of the key files is of one of our master keys, or of one called lost.
+    """Check that each line of the key files belongs to one of our master keys, or to a lost one.
 
-    `may_follow`: the deed that called it so may be among records that have no number yet.
+    `may_follow`: the deed that declared it lost may be among records without a number yet.
     """
     counts = masters_of_contents(parts.directory)
     for key_id in own.key_ids:
@@ -189,7 +189,7 @@ async def _told_masters(parts: Integration, own: MasterKey, *, may_follow: bool)
 
 
 async def _check_log(parts: Integration, signed: SignedRoots) -> tuple[BadLog | None, int]:
-    """What is wrong with one log, and how many of its records somebody declared lost."""
+    """What is wrong with one log, and how many of its records were declared lost."""
     organisation = signed.organisation
     await _add_numbered(parts, signed)
     kept, unread = _add_exported(parts, signed)
@@ -206,7 +206,7 @@ async def _check_log(parts: Integration, signed: SignedRoots) -> tuple[BadLog | 
         said = "answered at a cost that nobody can tell, and recorded at none"
         click.echo(f"note: {said}: records {_spans(untold)}")
     if unread:
-        # A crash leaves one such line; who changed them left more, or none that is whole.
+        # A crash leaves one such line; somebody's change leaves more, or no complete one.
         click.echo(f"note: {unread} lines of the file with its checkpoints cannot be read")
     if bad is not None:
         click.echo(f"BAD: {bad}")
@@ -216,9 +216,10 @@ async def _check_log(parts: Integration, signed: SignedRoots) -> tuple[BadLog | 
 async def _noting(
     rows: AsyncIterator[SequencedRecord], untold: list[int]
 ) -> AsyncIterator[SequencedRecord]:
-    """The same rows; `untold` takes the numbers of those that say that their cost is unknown."""
+    """The same rows; `untold` collects the numbers of those whose cost is unknown."""
     async for row in rows:
-        # In the bytes: to decode each would cost more than all the rest, and no text has a quote.
+        # In the bytes, where texts have no bare quotes: decoding each would cost more than all the
+        # rest.
         if _UNTOLD in row.projected.raw_json:
             untold.append(row.sequence)
         yield row
@@ -259,7 +260,7 @@ async def pack(
         try:
             first, last = await make_pack(parts, settings, order, file, created_us=now_us)
         except PackRefused:
-            # Only now: making it has numbered what the database did not know yet.
+            # Only now, since making it has numbered what the database did not know yet.
             await require_organisation(parts.database, organisation)
             raise
         except OSError as error:
@@ -268,7 +269,7 @@ async def pack(
 
 
 async def _add_numbered(parts: Integration, signed: SignedRoots) -> None:
-    """The checkpoints of the database, a few at a time."""
+    """Add the checkpoints of the database, a few at a time."""
     since_us = 0
     while some := await parts.trees.between(signed.organisation, since_us, 2**62, _AT_ONCE):
         signed.add(some)
@@ -276,7 +277,7 @@ async def _add_numbered(parts: Integration, signed: SignedRoots) -> None:
 
 
 def _add_exported(parts: Integration, signed: SignedRoots) -> tuple[int, int]:
-    """Those outside of it: how many there are, and how many lines cannot be read."""
+    """Add those outside the database; returns how many there are, and how many unreadable."""
     kept = unread = 0
     for each in parts.files.every(signed.organisation):
         kept, unread = kept + (each is not None), unread + (each is None)

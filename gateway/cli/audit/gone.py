@@ -111,7 +111,7 @@ async def _at_hand(settings: Settings) -> AsyncIterator[tuple[Database, Database
 
 
 async def _say_what_waits(retirements: Retirements, worker: str) -> None:
-    """On standard error: whether somebody asked for the same in the admin listener."""
+    """Say on standard error whether somebody asked for the same in the admin listener."""
     waiting = await retirements.waiting_of(worker)
     if waiting is not None:
         asked = datetime.fromtimestamp(waiting.asked_us // 1_000_000, UTC)

@@ -56,11 +56,11 @@ async def search_subject(config_file: Path, organisation: str, reference: str) -
         async for row in sink.records(AuditQuery(organisation=organisation)):
             if not row.projected.raw_json:
                 damage = "not all records could be read"
-            # In the bytes first: to decode each record would cost more than to read it.
+            # Searched in the bytes first: decoding each record would cost more than reading it.
             elif written in row.projected.raw_json and row.projected.record.subject == subject:
                 lines.append(json.dumps(export_line(row), ensure_ascii=True))
         detail = {"subject": subject, "found": str(len(lines))}
-        # Only now: reading a long log takes minutes, and others record what they do meanwhile.
+        # Only now: reading a long log takes minutes, and others record their changes meanwhile.
         async with opened_log(settings) as log:
             custody = Custody(database, log, SystemClock())
             await custody.record(actor(), "subject.searched", organisation, **detail)
@@ -102,7 +102,8 @@ async def retain(config_file: Path, *, yes: bool, is_sure: bool) -> None:
             said = failure_at(settings.path(settings.audit.directory), error)
             raise Refused(f"not all of it could be done; doing it again is safe: {said}") from error
         finally:
-            # Not in between: whoever reads it may have left, or have no room, and nothing else has.
+            # Not in between: a reader may have left, or have no space, and then the rest would not
+            # be done.
             for line in lines:
                 click.echo(line)
     if unsure:

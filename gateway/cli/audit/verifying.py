@@ -67,7 +67,7 @@ def verify(config_file: Path, directory: Path | None, receipt: str | None) -> No
     try:
         holds = _verify_all(folder) if receipt is None else _verify_one(folder, receipt)
     except BrokenPipeError:
-        raise  # Whoever reads what is printed has left.
+        raise  # The reader of the output has left.
     except OSError as error:
         raise Refused(f"{error.filename or folder}: {error.strerror}") from error
     sys.exit(0 if holds else 1)
@@ -76,7 +76,7 @@ def verify(config_file: Path, directory: Path | None, receipt: str | None) -> No
 def _verify_all(folder: Path) -> bool:
     report = verify_directory(folder)
     if not report.segments and report.ok:
-        # An empty or a mistaken folder must not pass for a log that is whole.
+        # An empty or wrong folder must not pass for an intact log.
         raise Refused(f"{folder}: there are no audit segments; name the folder above the workers'")
     lines = damaged_keys(folder)
     _print_report(report, lines)
@@ -136,7 +136,7 @@ async def export_lines(
 
 @contextmanager
 def _opened(output: Path | None) -> Iterator[IO[bytes]]:
-    """Standard output, or a new file that only its owner can read; gone again if it fails."""
+    """Standard output, or a new file that only its owner can read; removed after a failure."""
     if output is None:
         sys.stdout.flush()
         yield sys.stdout.buffer
@@ -150,7 +150,7 @@ def _opened(output: Path | None) -> Iterator[IO[bytes]]:
         with os.fdopen(descriptor, "wb") as file:
             yield file
     except BaseException as error:
-        # Also when only the last bytes, written as it is closed, find no room.
+        # Also if only the last bytes, written on closing, find no space.
         output.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename is None:
             raise Refused(f"{output}: {error.strerror}") from error
@@ -158,7 +158,7 @@ def _opened(output: Path | None) -> Iterator[IO[bytes]]:
 
 
 async def _write_lines(lines: AsyncIterator[Mapping[str, Any]], file: IO[bytes]) -> int:
-    """How many records could not be read."""
+    """Write records; returns how many could not be read."""
     unreadable = 0
     async for line in lines:
         file.write(json.dumps(line, ensure_ascii=True).encode() + b"\n")

@@ -114,7 +114,7 @@ for _command in (*COMMANDS, *SCHEDULING):
 async def _facts_of_body(
     body: str, targets: tuple[TargetFacts, ...], settings: Settings, dialect: DialectName | None
 ) -> Facts:
-    """What the gateway would know about this body: decoded and inspected as when it serves."""
+    """What the gateway would know about this body: decoded and inspected as when serving."""
     supposer = Supposer(settings, SystemClock())
     try:
         supposed = await supposer.suppose(body.encode(), targets, dialect=dialect)

@@ -102,7 +102,7 @@ def _guard(limits: tuple[str, ...], usual: GuardRules) -> GuardRules | None:
 
 
 def checked(text: str, name: str, settings: Settings) -> PolicyDocument:
-    """A document that passed everything; anything else is refused with all that is wrong.
+    """A document that passed every check; others are refused with all their faults.
 
     What its author cannot have meant goes to standard error: the next step acts on it.
     """
@@ -193,7 +193,7 @@ async def canary(
 
 
 def _keys_in_words(found: KeyShare) -> str:
-    """How many keys a canary gets now: of few a share may be none."""
+    """How many keys a canary gets now: a share of a few may be none."""
     if not found.keys:
         return "no live key is at this level: it decides nothing"
     if found.taken:
@@ -287,7 +287,7 @@ async def show_difference(before: str, after: str, config_file: Path, level: str
 
 
 def load_file(file: Path) -> PolicyDocument:
-    """A document that loads; its test cases are not asked."""
+    """A document that loads; its test cases are not run."""
     report = check(read_text(file), str(file))
     if report.document is None:
         raise Refused(render_report(report))

@@ -103,7 +103,7 @@ async def _reseal_folder(directory: Path, keys: MasterKey, *, new_signing_keys: 
 
 
 async def _told(settings: Settings, database: Database, keys: MasterKey) -> bool:
-    """What hangs on which key, in words; whether nothing does but on the present one."""
+    """In words, what depends on which key; and whether all depends on the present one."""
     hanging = await all_hanging(settings, database)
     late = await _beginning_otherwise(database, keys)
     own = told(hanging.get(keys.key_id, Counter()))
@@ -131,7 +131,7 @@ async def _told(settings: Settings, database: Database, keys: MasterKey) -> bool
 
 
 async def _beginning_otherwise(database: Database, keys: MasterKey) -> list[str]:
-    """Workers that run and seal by another key than the present one."""
+    """Running workers that encrypt with another key than the present one."""
     table = WorkerTable(database)
     alive = set(await table.alive(SystemClock().utc_us()))
     reports = [each for each in await table.all() if each.worker in alive]

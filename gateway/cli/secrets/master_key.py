@@ -48,7 +48,7 @@ async def wrap_master_key(config_file: Path) -> None:
     wrapped = [_wrapped_by(service, each) for each in raw]
     keys = assembled(raw)
     async with opened_database(settings, pooled=False) as database:
-        # The old files go for good: what takes their place must open what they opened.
+        # The old files are destroyed: their replacements must open what they opened.
         await require_right_master(settings, database, SystemClock(), keys)
     ids = [keys.key_id, *(other.key_id for other in keys.others)]
     async with opened_log(settings, keys) as log:
@@ -67,7 +67,7 @@ async def wrap_master_key(config_file: Path) -> None:
 def _wrapped_by(service: KeyService, raw: bytes) -> str:
     try:
         wrapped = service.wrap(raw)
-        # Of another form the file could not be told from a plain one, and would be read by nobody.
+        # In another form the file could not be told from a plain one, and nobody could read it.
         if not is_wrapped(wrapped) or not wrapped.isascii() or wrapped.split() != [wrapped]:
             raise Refused("what the service calls wrapped does not look it")
         if service.unwrap(wrapped) != raw:
@@ -101,7 +101,7 @@ async def adopt(config_file: Path, key: str, reason: str, dead: tuple[str, ...])
     async with opened_database(settings, pooled=False) as database:
         await _require_stopped(WorkerTable(database), clock, dead)
         adoption = await adoption_of(settings, database, key)
-        # Of a pepper the log is written as always: with the master key that is the right one.
+        # For a pepper the log is written as always: the master key is the right one.
         async with opened_log(settings, adoption.key if key == MASTER_KEY else None) as log:
             after = {"key_id": adoption.key.key_id, "instead_of": adoption.former}
             deeds = Deeds(log, clock)
@@ -112,7 +112,7 @@ async def adopt(config_file: Path, key: str, reason: str, dead: tuple[str, ...])
 
 
 async def _require_stopped(table: WorkerTable, clock: Clock, dead: Collection[str]) -> None:
-    """Raises Refused while a worker runs: it would seal on with the key that is given up."""
+    """Raises Refused while a worker runs, which would keep encrypting with the abandoned key."""
     running = [name for name in await table.alive(clock.utc_us()) if name not in dead]
     if running:
         raise Refused(
@@ -123,7 +123,7 @@ async def _require_stopped(table: WorkerTable, clock: Clock, dead: Collection[st
 
 
 def _replace(path: Path, text: str) -> None:
-    """Whole or not at all; the old bytes are overwritten before they are let go."""
+    """Completely or not at all; the old bytes are overwritten before they are released."""
     draft = path.with_name(f".{path.name}.{random.token_hex(8)}")
     try:
         _write(draft, text + "\n")
