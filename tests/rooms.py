@@ -16,11 +16,11 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGES: Final = ("gateway", "policies", "classifiers", "local_engine", "migrations", "admin")
 BY_NUMBER: Final = "migrations/versions"
 """Its files are named by number and date; what each does is in its own first line."""
-_INTRODUCTION: Final = """# Every room, file by file
+_INTRODUCTION: Final = """# Every folder, file by file
 
-Made from the first line of each module by `python -m tests.rooms`; a test keeps it true.
-The way through the house and which way things may lean are in
-[ARCHITECTURE.md](../ARCHITECTURE.md).
+Made from the first line of each module by `python -m tests.rooms`; a test keeps it up to date.
+[ARCHITECTURE.md](../ARCHITECTURE.md) tells how a request passes through these folders, and which
+of them may import which.
 """
 _ROOMS = re.compile(r"(?<=\n## Rooms\n).*?(?=\n## )", re.DOTALL)
 
