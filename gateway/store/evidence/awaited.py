@@ -46,7 +46,7 @@ _DEEDS = (
 
 
 class AwaitedDeed(Struct, frozen=True):
-    """What was ordered after the backup was made, and is not so now."""
+    """An order given after the backup was made, and not in effect now."""
 
     sequence: int
     utc_us: int
@@ -57,16 +57,16 @@ class AwaitedDeed(Struct, frozen=True):
 
 
 class Awaited(Struct, frozen=True):
-    """What is still to come; nothing while a database was not put back."""
+    """What is still awaited; nothing unless a database was put back."""
 
     untold: tuple[str, ...] = ()
-    """Workers that did not say yet what they know was signed."""
+    """Workers that have not yet said which signed numbers they know of."""
     unbrought: tuple[str, ...] = ()
-    """Workers of which not all records are in."""
+    """Workers whose records are not all in the database."""
     records: dict[str, int] = {}
     """How many signed numbers of each organisation have no record."""
     deeds: tuple[AwaitedDeed, ...] = ()
-    """Of which somebody has to say that the database may do without them."""
+    """Orders that somebody has to say the database may do without."""
 
     def __str__(self) -> str:
         parts = []
@@ -81,12 +81,12 @@ class Awaited(Struct, frozen=True):
 async def recalled(
     connection: AsyncConnection, batch: list[ProjectedRecord], anything: Sequence[Sequence[Any]]
 ) -> dict[int, int]:
-    """Places in a batch of records that had a number before, and which; they are awaited no more.
+    """Places in a batch of records that had a number before, and the numbers, no longer awaited.
 
-    `anything` is what the database says to `ANYTHING`.
+    `anything` is what the database answers to `ANYTHING`.
 
     Raises:
-        NotReady: not everybody has said which numbers are taken.
+        NotReady: not every worker has said which numbers are taken.
     """
     if not batch:
         return {}
@@ -125,7 +125,7 @@ async def await_records(
 
 
 class AwaitedTable:
-    """What one database waits for. Every method raises NotReady if it does not answer."""
+    """What one database waits for. Every method raises NotReady if the database does not answer."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -144,17 +144,17 @@ class AwaitedTable:
         return Awaited(untold, unbrought, records, tuple(deeds))
 
     async def workers(self) -> list[str]:
-        """Everybody who is or was awaited and not given up, by name; none when all is over."""
+        """All workers that are or were awaited and not given up, by name; none when over."""
         query = select(_WORKERS.worker).where(_WORKERS.lost_us == 0).order_by(_WORKERS.worker)
         async with self._database.reading() as connection:
             return list((await connection.execute(query)).scalars())
 
     async def expect(self, workers: Collection[str]) -> None:
-        """Await these, unless they are known to be awaited."""
+        """Await these workers, unless they are awaited already."""
         await self._add(workers, {})
 
     async def tell(self, worker: str, also: Iterable[str], now_us: int) -> None:
-        """What this worker knows of is in; so is what lies here of the others in `also`."""
+        """Note that what this worker and those in `also` know of is in the database."""
         await self._add((worker,), {})
         here = _WORKERS.worker.in_([worker, *also])
         change = update(audit_awaited_workers).where(here, _WORKERS.told_us == 0)
@@ -162,14 +162,14 @@ class AwaitedTable:
             await connection.execute(change.values(told_us=now_us, lost_us=0))
 
     async def bring(self, worker: str, also: Iterable[str], now_us: int) -> None:
-        """All records of this worker, and of those in `also`, are in."""
+        """Note that all records of this worker, and of those in `also`, are in the database."""
         here = _WORKERS.worker.in_([worker, *also])
         change = update(audit_awaited_workers).where(here)
         async with self._database.writing() as connection:
             await connection.execute(change.values(brought_us=now_us))
 
     async def give_up(self, now_us: int) -> None:
-        """Whoever was not heard of, and all that is missing when everybody else has brought it."""
+        """Give up workers that were not heard of, and what is missing once all others are done."""
         who = update(audit_awaited_workers).where(_HAS_NOT_TOLD)
         what = update(audit_awaited_records).where(_RECORDS.lost_us == 0)
         async with self._database.writing() as connection:
@@ -184,7 +184,7 @@ class AwaitedTable:
             return Counter({row[0]: row[1] for row in rows})
 
     async def await_decision(self, deeds: Iterable[int]) -> None:
-        """Let everybody wait until somebody has decided about these deeds, by their numbers."""
+        """Make all workers wait until somebody has decided about these deeds, given by number."""
         rows = [{"sequence": sequence} for sequence in deeds]
         async with self._database.writing() as connection:
             await connection.execute(insert(audit_awaited_deeds), rows)
@@ -199,7 +199,7 @@ class AwaitedTable:
             return {sequence: bytes(leaf) for sequence, leaf in rows}
 
     async def finish(self) -> None:
-        """All is safe, or somebody has said that it will do: nobody waits any more."""
+        """End all waiting: everything is safe, or somebody has decided that it is good enough."""
         async with self._database.writing() as connection:
             await connection.execute(delete(audit_awaited_deeds))
             await connection.execute(delete(audit_awaited_workers))

@@ -35,10 +35,10 @@ from gateway.telemetry import Event, logger
 
 
 READ_FIRST_BYTES: Final = 64 * 1024 * 1024
-"""A longer log is searched while the worker serves: the disk gives so much in about a second."""
+"""A longer log is searched while the worker serves; a disk reads this much in about a second."""
 AGAIN_S: Final = 20.0
 AGAIN_MAX_S: Final = 900.0
-"""So long after a look at segments that cannot be read is the next one; twice as long each time."""
+"""The longest time until segments that could not be read are tried again; it doubles each time."""
 _NAMED_MAX: Final = 5
 
 
@@ -58,7 +58,7 @@ class CutOff:
     ) -> None:
         """`catch_up` brings the database up to date with what is durable.
 
-        `evidence` takes ends of refused requests, also where `log` alone cannot.
+        `evidence` takes the ends of refused requests, even if `log` alone cannot.
         """
         self._folder = directory / log.worker
         self._worker = log.worker
@@ -69,23 +69,23 @@ class CutOff:
         self._clock = clock
         self._catch_up = catch_up
         self._below = 0
-        """The first segment of this run; 0 when all before it is done."""
+        """The first segment of this run; 0 once all earlier ones are done."""
         self._carried: list[OpenIntent] = []
         self._refused: frozenset[str] = frozenset()
-        """Requests that an earlier run refused, though a device may have taken their intents."""
+        """Requests that an earlier run refused, although a device may have taken their intents."""
         self.problem = ""
-        """Why not all is known that a crash cut off; empty where it is."""
+        """Why it is not yet known what a crash cut off; empty if it is known."""
         self._again_s = self._pause_s = 0.0
         self._refusal = LastRefusal(log)
 
     async def open(self, *, is_current: bool = True) -> None:
         """Before the first request: end what is open, unless that is to be done later.
 
-        That is where it takes long, or where the database is not `is_current`.
+        It is done later if it takes long, or if the database is not `is_current`.
         """
         self._below = self._log.position[0]
         self._refused = await asyncio.to_thread(refused_before, self._folder)
-        # What is open there now is of an earlier run; later it need not be.
+        # What is open there now comes from an earlier run; later this may not be so.
         self._carried = await open_in_second(self._second, self._sink, self._worker, self._refused)
         try:
             length = await asyncio.to_thread(unread_bytes, self._folder, self._below)
@@ -96,12 +96,12 @@ class CutOff:
             await self._end_all()
 
     async def tend(self) -> None:
-        """What was left to be done, then keep what is open now for whoever starts next.
+        """Do what was left to be done, then save what is open now for the next start.
 
         Raises:
-            OSError: it could not be kept, and is to be done again.
+            OSError: it could not be saved; it must be done again.
             AuditUnavailable: a refused request could not be ended.
-            ProjectionBroken: whether a refused request went on cannot be known yet.
+            ProjectionBroken: it cannot be known yet whether a refused request went on.
         """
         if self._below and self._clock.monotonic_s() >= self._again_s:
             try:
@@ -123,7 +123,7 @@ class CutOff:
             raise unkept
 
     async def _end_doubtful(self, request_ids: frozenset[str]) -> None:
-        """Requests that were refused because the database did not answer, which took their intents.
+        """End requests refused because the database did not answer, although it took their intents.
 
         Nothing was sent for them either.
         """
@@ -136,10 +136,10 @@ class CutOff:
         self._log.open.looked_for(request_ids - there)
 
     async def _end_refused(self) -> None:
-        """Requests that were refused for want of a log, which then wrote their intents after all.
+        """End requests refused for want of a log, whose intents were written after all.
 
-        Nothing was sent for them, so they cost nothing. Where the database took the intent as
-        well, they went on.
+        Nothing was sent for them, so they cost nothing. If the database took the intent as well,
+        they went on.
         """
         for record, leaf_hash in self._log.open.refused():
             intent = OpenIntent(record, leaf_hash)
@@ -149,13 +149,13 @@ class CutOff:
             self._log.open.forget_refused(record.request_id)
 
     async def mark(self) -> None:
-        """Keep what is open now; raises OSError."""
+        """Save what is open now; raises OSError."""
         mark = self._log.open.mark(*self._log.position)
         if mark is not None:
             await asyncio.to_thread(keep_mark, self._folder, mark, Disk())
 
     async def _end_all(self) -> None:
-        """Write the outcomes that are missing, those of lines of batches apart."""
+        """Write the missing outcomes, those of lines of batches separately."""
         if self._refusal.may_be_written:
             return
         try:
@@ -195,13 +195,13 @@ class CutOff:
 
 
 def in_words(segments: Sequence[int]) -> str:
-    """Which segments cannot be read, or where they end."""
+    """Describe the segments that cannot be read, or where they end."""
     more = f" and {len(segments) - _NAMED_MAX} more" if len(segments) > _NAMED_MAX else ""
     return f"segments {', '.join(map(str, segments[:_NAMED_MAX]))}{more}"
 
 
 def not_reckoned(worker: str, reason: str) -> str:
-    """Say, also in the log, that requests may have no outcome yet."""
+    """Say, in the log too, that requests may have no outcome yet."""
     logger().warning(Event.AUDIT_NOT_RECKONED, worker=worker, reason=reason)
     return (
         f"What a crash of worker {worker} cut off is not all known: its log cannot be read"
@@ -210,7 +210,7 @@ def not_reckoned(worker: str, reason: str) -> str:
 
 
 async def is_open(sink: DatabaseAuditSink, intent: OpenIntent) -> bool:
-    """Whether the database knows no outcome of it."""
+    """Whether the database has no outcome for it."""
     return await sink.outcome(intent.record.organisation, intent.record.request_id) is None
 
 
@@ -221,9 +221,9 @@ def _intent_of(request_id: str) -> AuditQuery:
 async def open_in_second(
     second: SecondContents, sink: DatabaseAuditSink, worker: str, refused_ids: Collection[str]
 ) -> list[OpenIntent]:
-    """What was left open of that which the database took while a worker's disk could not.
+    """What is still open of the intents that the database took while a worker's disk could not.
 
-    Without lines of batches, but for those that were refused.
+    Without lines of batches, except those that were refused.
     """
     found = []
     for request_id in await second.open_requests(worker):

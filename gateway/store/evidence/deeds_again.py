@@ -33,12 +33,12 @@ _ABLED = ("person.disabled", "person.enabled")
 _ROLES = ("role.revoked", "role.granted")
 _OPENS_NOTHING = frozenset(
     {
-        # Done again here, or about what is only looked at.
+        # These are done again here, or concern what is only read.
         *("audit", "budget", "clock", "content", "diagnostics", "drift", "erasure", "incident"),
         *("integrity", "key", "master_key", "pack", "person", "place", "provider", "rate_limit"),
         *("records", "request", "review", "role", "session", "setup_link", "sink", "subject"),
         "traffic",
-        # Without them less is permitted, or as much.
+        # Without these, less is permitted, or the same.
         *("batch.never_ended", "batch.sent_twice"),
         *("hold.release_asked", "hold.release_declined", "hold.released"),
         *("policy.approve", "policy.discarded", "policy.drafted", "policy.edited"),
@@ -51,21 +51,21 @@ _OPENS_NOTHING = frozenset(
         *("worker.retirement_declined", "worker.retirement_withdrawn"),
     }
 )
-"""Deeds, or all about a subject, without which a database that was put back permits no more."""
+"""Actions, or all about a subject, that permit no more if a restored database lacks them."""
 _WRITTEN_AFTER_US = MINUTE_US
-"""A row changes at most so long after its deed was recorded."""
+"""A row changes within this time after its deed was recorded."""
 
 
 def needs_decision(action: str) -> bool:
     """Whether a deed may have narrowed something that only people can narrow again.
 
-    Of policies, holds and credentials the log has no content; what is not known here counts.
+    The log does not hold the content of policies, holds and credentials; unknown actions count too.
     """
     return not {action, action.partition(".")[0]} & _OPENS_NOTHING
 
 
 class Again(Struct, frozen=True):
-    """How much of it was there again."""
+    """How much was repeated."""
 
     keys_revoked: int
     keys_rotated: int
@@ -98,7 +98,7 @@ class DeedsAgain:
         self._clock = clock
 
     async def perform(self, known: int) -> Again:
-        """Take away what was taken since the deed of number `known`, and mostly what ever was.
+        """Withdraw what was withdrawn since the deed of number `known`; for most kinds, since ever.
 
         Raises:
             NotReady: the database does not answer.
@@ -122,14 +122,14 @@ class DeedsAgain:
                 lowered,
                 narrowed,
             )
-            # Whoever signed out since, or followed a link, could come in by it again.
+            # Whoever has signed out or followed a link since then could use it again to come in.
             await connection.execute(delete(admin_sessions))
             await connection.execute(delete(invitations))
             await connection.execute(delete(setup_links))
         return counts
 
     async def _last(self, actions: tuple[str, str]) -> list[tuple[str, str, str]]:
-        """Of whom the last of the two may be the first one: person, role and where."""
+        """Those whose last of the two actions may be the first one: person, role and place."""
         found = set[tuple[str, str, str]]()
         for deeds in await self._deeds.orders(*actions):
             last = {_about(deed.ordered): deed.record.action for deed in deeds}
@@ -137,7 +137,7 @@ class DeedsAgain:
         return sorted(found)
 
     async def _rotations(self, known: int) -> dict[str, list[tuple[int, int]]]:
-        """By key: when it was rotated, and until when the secret of before stayed good."""
+        """By key: when it was rotated, and until when its previous secret stayed valid."""
         found: dict[str, list[tuple[int, int]]] = {}
         for deed in await self._deeds.of(_ROTATED, after=known):
             if deed.is_failed:
@@ -160,7 +160,7 @@ class DeedsAgain:
     async def _rotate(
         self, connection: AsyncConnection, rotated: dict[str, list[tuple[int, int]]]
     ) -> int:
-        """The secret that a key has here ends when it ended; the one after it is not known."""
+        """End the secret that a key has here at its recorded time; the next secret is not known."""
         columns = virtual_keys.c
         query = select(columns.id, columns.digest, columns.pepper_version, columns.former_until_us)
         query = query.where(columns.id.in_(sorted(rotated)), columns.revoked_us.is_(None))
@@ -216,7 +216,7 @@ def _person(ordered: Ordered) -> str:
 
 
 def _lacking(deeds: list[tuple[int, int]], former_until_us: int | None) -> list[tuple[int, int]]:
-    """Rotations that a row does not have: those after the one that left it as it is."""
+    """Rotations that a row lacks: those after the one that gave it its present state."""
     for place, (_, until_us) in enumerate(deeds):
         if former_until_us and 0 <= former_until_us - until_us < _WRITTEN_AFTER_US:
             return deeds[place + 1 :]

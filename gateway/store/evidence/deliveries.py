@@ -35,9 +35,9 @@ from gateway.store.schema.tables import metadata
 RUN_US: Final = 3_600_000_000
 KEPT_US: Final = 30 * 86_400_000_000
 RUNS_KEPT: Final = 1_000
-"""Of each sink: one that takes and refuses in turn must not fill the database."""
+"""For each sink: one that alternately takes and refuses must not fill the database."""
 SIDE_BY_SIDE_US: Final = 60_000_000
-"""Workers write side by side, so numbers follow times only roughly: so much earlier is meant."""
+"""Workers write side by side, so numbers follow times only roughly; this is the margin."""
 ORGANISATIONS_MAX: Final = 10_000
 RECORDS: Final = "records"
 CHECKPOINTS: Final = "checkpoints"
@@ -59,7 +59,7 @@ sink_deliveries = Table(
 
 
 class Run(Struct, frozen=True):
-    """Deliveries to a sink that ended alike, or an order to send records again."""
+    """Consecutive deliveries to a sink with the same result, or an order to send records again."""
 
     sink: str
     since_us: int
@@ -74,19 +74,19 @@ class Run(Struct, frozen=True):
 
 
 class SinkState(Struct, frozen=True):
-    """How far a sink is."""
+    """How far deliveries to a sink have come."""
 
     sink: str
     records_behind: int
     oldest_us: int
-    """When the oldest record that it has not taken was written; 0 where there is none."""
+    """When the oldest record that it has not taken was written; 0 if there is none."""
     newest: Run | None
     taken_us: int
-    """When it last took something; 0 where that is not remembered."""
+    """When it last took something; 0 if that is not remembered."""
 
 
 async def note(connection: AsyncConnection, run: Run) -> None:
-    """Put one more delivery into the log, in the transaction that it belongs to."""
+    """Add a delivery to the log, in the transaction that it belongs to."""
     columns = sink_deliveries.c
     newest = (
         select(sink_deliveries)
@@ -105,7 +105,7 @@ async def note(connection: AsyncConnection, run: Run) -> None:
         }
         await connection.execute(update(sink_deliveries).where(same).values(**grown))
         return
-    # Two runs of one sink may begin in one microsecond of a clock that stands still.
+    # Two runs of one sink may begin in the same microsecond of a clock that stands still.
     since_us = max(run.since_us, last.since_us + 1) if last is not None else run.since_us
     await connection.execute(insert(sink_deliveries).values(asdict(run) | {"since_us": since_us}))
     oldest = (
@@ -149,7 +149,7 @@ class Deliveries:
             return [Run(**row) for row in (await connection.execute(query)).mappings()]
 
     async def states(self, sinks: Collection[str]) -> list[SinkState]:
-        """How far each of these sinks is, by name."""
+        """The state of each of these sinks, by name."""
         delays = await Attention(self._database).delays(sinks, ORGANISATIONS_MAX)
         newest = await self._newest(sinks)
         taken = await self._taken(sinks)
@@ -169,13 +169,13 @@ class Deliveries:
         return found
 
     async def would_send(self, sink: str, since_us: int) -> Mapping[str, int]:
-        """How many records of each organisation would be sent again; those without are left out."""
+        """How many records of each organisation would be sent again; without those with none."""
         async with self._database.reading() as connection:
             steps = await _steps(connection, sink, since_us)
         return {organisation: was - to for organisation, (was, to) in steps.items()}
 
     async def send_back(self, sink: str, since_us: int, who: str) -> int:
-        """Let a sink get again what was written or signed since then; how many records that is."""
+        """Send a sink again what was written or signed since then; returns how many records."""
         now_us = self._clock.utc_us()
         columns = audit_cursors.c
         async with self._database.writing() as connection:
@@ -185,7 +185,7 @@ class Deliveries:
                 await connection.execute(
                     update(audit_cursors).where(own, columns.kind == RECORDS).values(position=to)
                 )
-            # Also those of logs that were idle: that nothing happened is what they prove.
+            # Idle logs are included: their checkpoints prove that nothing happened.
             signed = (columns.sink == sink) & (columns.kind == CHECKPOINTS)
             await connection.execute(
                 update(audit_cursors)
@@ -197,7 +197,7 @@ class Deliveries:
         return count
 
     async def second_records(self) -> Mapping[str, int]:
-        """Records that the database took itself while a disk could not, by worker."""
+        """How many records the database took itself while a disk could not, by worker."""
         columns = audit_second_records.c
         query = select(columns.worker, func.count()).group_by(columns.worker)
         async with self._database.reading() as connection:
@@ -232,7 +232,7 @@ class Deliveries:
 async def _steps(
     connection: AsyncConnection, sink: str, since_us: int
 ) -> dict[str, tuple[int, int]]:
-    """Organisations whose cursor would go back: from where, and to where."""
+    """Organisations whose cursor would go back, with its present and its new place."""
     cursors, records = audit_cursors.c, audit_records.c
     query = select(cursors.organisation, cursors.position).where(
         cursors.sink == sink, cursors.kind == RECORDS
@@ -245,9 +245,9 @@ async def _steps(
         later = (records.organisation == organisation) & (
             records.utc_us >= max(since_us - SIDE_BY_SIDE_US, 0)
         )
-        # The earliest need not have the lowest number: another worker's may have come before it.
+        # The earliest need not have the lowest number: another worker's may have come in before it.
         earliest = select(func.min(records.utc_us)).where(later).scalar_subquery()
-        # Of a bare column PostgreSQL looks for the least from the beginning of the log on.
+        # For a bare column PostgreSQL searches for the minimum from the beginning of the log.
         first = select(func.min(records.sequence + 0)).where(
             later, records.utc_us <= earliest + SIDE_BY_SIDE_US
         )

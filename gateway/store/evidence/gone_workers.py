@@ -43,36 +43,36 @@ from gateway.types import AuditRecord, Receipt
 
 
 GONE_AFTER_S: Final = 900.0
-"""A worker that is restarted is back before; it ends what it left by itself."""
+"""A worker that is restarted is back sooner, and ends by itself what it left."""
 _ALL: Final = 10**8
 _Place = tuple[int, int]
-"""Segment and length: where a log ends."""
+"""Segment and length: the place where a log ends."""
 
 
 class LineEnds(Protocol):
-    """Ends lines of batches of one worker that nobody will come back to."""
+    """Ends one worker's lines of batches that no worker will come back to."""
 
     async def tend(self) -> int:
-        """How many were ended; raises AuditUnavailable or NotReady where some still are to be."""
+        """Returns how many were ended; raises AuditUnavailable or NotReady if some remain."""
         ...
 
 
 LinesLeft = Callable[[OpenIntents, Path, AuditLog], LineEnds]
-"""By what is open, the worker's folder, and where outcomes are to be written."""
+"""Takes what is open, the worker's folder, and the log to write outcomes to."""
 
 
 class _Left(Struct, frozen=True):
-    """Lines of batches that are open in a log that ends there."""
+    """Lines of batches that are open in a log that ends at this place."""
 
     place: _Place
     intents: OpenIntents
     ends: LineEnds | None
     unread: tuple[int, ...] = ()
-    """Segments that cannot be read at this moment: it is looked at again."""
+    """Segments that cannot be read at the moment: they are tried again."""
 
 
 class GoneWorkers:
-    """Looked for by one worker in its audit directory."""
+    """Found by one worker in its audit directory."""
 
     def __init__(
         self,
@@ -99,26 +99,26 @@ class GoneWorkers:
         self._catch_up = catch_up
         self._lines = lines
         self._left: dict[str, _Left] = {}
-        """Lines of workers whose requests are ended, if any of them is still open."""
+        """Lines of workers whose requests have ended, if any line is still open."""
         self._seen: dict[str, _Place] = {}
-        """Where the logs end in which nothing is open any more."""
+        """The ends of logs in which nothing is open any more."""
         self._held: dict[str, int] = {}
-        """The lock of a worker whose outcomes are being written here."""
+        """The locks of workers whose outcomes are being written here."""
         self._has_written = False
-        """Whether something was, under that lock: the database has to know of it first."""
+        """Whether anything was written under that lock: the database has to know of it first."""
         self._refusal = LastRefusal(log)
         self._problems: dict[str, str] = {}
 
     @property
     def problem(self) -> str:
-        """Of whom not all is known that was cut off, and why; empty where it is."""
+        """Workers of which it is not yet known what was cut off, and why; empty if all is known."""
         return " ".join(self._problems[worker] for worker in sorted(self._problems))
 
     async def tend(self) -> int:
-        """End what is open of workers that are gone; how many requests that were.
+        """End what gone workers left open; returns the number of requests.
 
         Raises:
-            AuditUnavailable, NotReady, OSError, ProjectionBroken: some are still to be ended.
+            AuditUnavailable, NotReady, OSError, ProjectionBroken: some have still to be ended.
         """
         await self._let_go()
         ended = 0
@@ -129,13 +129,14 @@ class GoneWorkers:
             if worker == self._log.worker:
                 continue
             if positions.get(worker) == RETIRED:
-                # Whoever retired it ended what was known of it.
+                # Whoever retired it has ended everything known to be open.
                 self._problems.pop(worker, None)
                 continue
             try:
                 ended += await self._look_at(worker, known.get(worker, 0))
             except OSError as error:
-                # It holds the others up only while outcomes under its lock are not known.
+                # A failure holds up the other workers only while outcomes under its lock are not
+                # known.
                 failed = failed or error
                 if self._held:
                     break
@@ -151,12 +152,12 @@ class GoneWorkers:
         return await self._end(worker) if silent_us > GONE_AFTER_S * 1e6 else 0
 
     async def close(self) -> None:
-        """Give back every lock; whoever starts next reads what is in our log."""
+        """Release every lock; the next process to start reads what is in our log."""
         for worker in list(self._held):
             Disk().close(self._held.pop(worker))
 
     async def append(self, record: AuditRecord, content: bytes | None = None) -> Receipt:
-        """An outcome under a lock that is held; raises AuditUnavailable, and it is kept."""
+        """Write an outcome under a held lock; on AuditUnavailable the lock is kept."""
         self._has_written = True
         try:
             return await self._log.append(record, content)
@@ -205,9 +206,9 @@ class GoneWorkers:
     async def _found(
         self, worker: str, here: _Place, before: _Left | None, refused_ids: frozenset[str]
     ) -> tuple[list[OpenIntent], _Left]:
-        """Open requests of a worker whose lock is held, and its lines, to be looked after.
+        """Open requests of a worker whose lock is held, and the lines it left.
 
-        `before` is what was found when not all could be read; what was refused is a request.
+        `before` is what was found when not all could be read; what was refused counts as a request.
         """
         folder = self._directory / worker
         reckoned = await asyncio.to_thread(open_intents, folder, _ALL, refused_ids)
@@ -227,7 +228,7 @@ class GoneWorkers:
         return cut_off, _Left(here, intents, ends, reckoned.unread)
 
     async def _let_go(self) -> None:
-        """Give back a lock that was kept, when all that was written under it is known."""
+        """Release a lock that was kept, once all that was written under it is known."""
         if self._held and not self._refusal.may_be_written:
             await self._catch_up()
             await self.close()
@@ -237,7 +238,7 @@ _NOWHERE: Final = (0, 0, 0)
 
 
 def _end_of(folder: Path) -> tuple[int, int, int] | None:
-    """Last segment, its length, and when anything was last written there; None: no segments."""
+    """Last segment, its length, and when it was last written to; None without segments."""
     numbers = list_segments(folder)
     if not numbers:
         return None

@@ -29,9 +29,9 @@ class _Key(Struct, frozen=True):
 
 
 async def held_subjects(database: Database) -> dict[tuple[str, str], int]:
-    """Whom holds are on now, by organisation, and when the last was set.
+    """The subjects now on hold, by organisation, and when the last hold on each was set.
 
-    A subject may be empty, which is everybody.
+    An empty subject means everybody.
     """
     query = (
         select(_H.organisation, _H.subject, func.max(_H.set_us))
@@ -49,10 +49,10 @@ async def spared(
     keys: Sequence[WrappedKey],
     erased_us: Mapping[str, int],
 ) -> frozenset[str]:
-    """The ids of these keys that holds on `held` cover, and of which no erasure says: it is gone.
+    """Ids of those keys that holds on `held` cover and that no erasure says are gone.
 
-    `keys` are those on a list of erased ones that lie somewhere all the same, `erased_us` when each
-    was listed. A hold that was set before had been released by then.
+    `keys` are on a list of erased keys but still exist somewhere, `erased_us` says when each was
+    listed. A hold that was set earlier had been released by then.
     """
     theirs = [
         key
@@ -67,7 +67,7 @@ async def spared(
 
 
 async def _gone(database: Database, organisations: Iterable[str]) -> set[str]:
-    """Keys that erasures of these organisations are certified to have destroyed."""
+    """Keys whose destruction is certified by erasures of these organisations."""
     theirs = (_C.organisation.in_(sorted(organisations)), _C.state == "done")
     certificates = select(_C.certificate).where(*theirs)
     reports = select(_R.found).join(erasure_cases, _C.id == _R.case_id)

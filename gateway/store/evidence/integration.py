@@ -49,7 +49,7 @@ _LACKS: Final = (
 
 
 class Integration:
-    """`open` before the first request, `project` every second, `sign` every few seconds."""
+    """Call `open` before the first request, `project` every second, `sign` every few seconds."""
 
     def __init__(
         self,
@@ -65,8 +65,8 @@ class Integration:
     ) -> None:
         """Opens nothing yet; `log` is this process's own writer, if it has one.
 
-        `lines` makes who ends lines of batches that a gone worker left open; `evidence` is the log
-        with its second device, `drain_log` shows what is said before the worker lives.
+        `lines` makes the part that ends lines of batches left open by a gone worker; `evidence` is
+        the log with its second device; `drain_log` shows what is logged before the worker is ready.
         """
         self._settings = settings.audit
         self.database = database
@@ -95,7 +95,7 @@ class Integration:
         self._integrator: Integrator | None = None
         self._lacks, self._began_older = "", False
         self._projected_s: float | None = None
-        """Up to when all that was durable then is in the database."""
+        """When a projection last began that brought all that was durable into the database."""
         self._cut_off: CutOff | None = None
         self._gone: GoneWorkers | None = None
         self._wake: asyncio.Event | None = None
@@ -110,33 +110,33 @@ class Integration:
 
     @property
     def problem(self) -> str:
-        """Why this log must not be added to; empty while all is well."""
+        """Why nothing may be added to this log; empty while all is well."""
         return self._integrator.problem if self._integrator else ""
 
     @property
     def not_reckoned(self) -> tuple[str, ...]:
-        """Why records have no number, or requests no end, for now; empty while all have."""
+        """Why some records have no number, or some requests no end, for now; empty if all have."""
         parts = (part.problem for part in (self._cut_off, self._gone) if part is not None)
         return tuple(filter(None, parts))
 
     @property
     def put_back(self) -> str:
-        """How much less the database knows than before; empty while nobody put it back."""
+        """How much the database has lost; empty unless it was put back."""
         return self.projector.put_back or self._lacks
 
     @property
     def is_retired(self) -> bool:
-        """Whether somebody retired this worker's name: nobody reads what it writes any more."""
+        """Whether this worker's name was retired: what it writes is no longer read."""
         return self.projector.is_retired
 
     async def require_what_was_numbered(self) -> None:
-        """Raises StartupRefused where segments of this worker were put back or removed."""
+        """Raise StartupRefused if segments of this worker were put back or removed."""
         await require_what_was_numbered(self.database, self.directory, self._settings.worker)
 
     async def erase_again(self) -> None:
         """Destroy keys on the list of erased ones that a backup brought back, wherever they lie.
 
-        Those that were about to go when something failed stay where a hold was set since.
+        Keys whose destruction had failed half-way stay if a hold was set since.
 
         Raises:
             StartupRefused: the list, or a file of keys, cannot be used.
@@ -173,12 +173,13 @@ class Integration:
     async def open(self) -> None:
         """Erase again what a backup brought back, project, and compare with what was signed.
 
-        What a database that was put back has lost is charged and revoked again; where only people
-        can do that, this waits until somebody has decided.
+        What a restored database has lost is charged and revoked again; where only people can do
+        that, this waits until somebody has decided.
 
         Raises:
-            StartupRefused: the log is shorter or other than its checkpoints or the database say,
-                a tree is damaged, the signing key or the list of erased keys cannot be used.
+            StartupRefused: the log is shorter than its checkpoints or the database say, or differs
+                from them; a tree is damaged; the signing key or the list of erased keys cannot be
+                used.
         """
         try:
             await self._open()
@@ -221,10 +222,10 @@ class Integration:
             raise StartupRefused(f"audit: exported checkpoints: {error.strerror}") from error
 
     async def _keep_signed(self, *, is_whole: bool) -> None:
-        """Unless the log contradicts what was signed: then the next start makes it safe again.
+        """Keep what was signed, unless the log contradicts it; the next start then secures it.
 
-        Of a log that is not whole nobody can tell. Without it whoever looks later, this process in
-        seconds, would take the database for one that was put back a moment ago.
+        While a log is incomplete nobody can tell. If nothing were kept, the next look, within
+        seconds by this process, would take the database for one that was just put back.
         """
         if is_whole:
             await self.integrator().check()
@@ -232,7 +233,7 @@ class Integration:
 
     async def _compare_and_sign(self) -> None:
         await self.integrator().check()
-        # What a crash left unsigned, before requests come: they would be served first.
+        # Sign what a crash left unsigned before requests come, since they would be served first.
         with suppress(NotReady):
             await self.integrator().sign_grown()
 
@@ -253,14 +254,14 @@ class Integration:
             reason=f"{older or 'another worker lacks a checkpoint'}: {again}; deeds since: {named}"
             + (f"; records that are lost: {gone}" if gone else ""),
         )
-        # It is said once: a start that is told to end now leaves nothing else behind.
+        # Logged once: a start that is told to end now leaves no other trace.
         self._drain_log()
         if undecided := [deed.sequence for deed in since if needs_decision(deed.action)]:
             await self.recovery.keep_signed()
             await self.recovery.awaited.await_decision(undecided)
         else:
-            # Before it is over: who starts in between would await everybody once more.
-            # Others may go on; this one is refused after it.
+            # Before the recovery is over: otherwise a process that starts in between would await
+            # everybody again. Others may go on; this one is refused afterwards.
             with suppress(StartupRefused, LogForked, TreeDamaged):
                 await self._keep_signed(is_whole=is_whole)
             await self.recovery.awaited.finish()
@@ -293,7 +294,7 @@ class Integration:
 
     @property
     def duties(self) -> tuple[Duty, ...]:
-        """What the worker does for it beside requests."""
+        """The worker's periodic duties for the log, besides requests."""
         broken = Event.AUDIT_PROJECTION_FAILED
         duties = (
             Duty("projection", rhythm.PROJECTION_S, self.project, broken),
@@ -310,9 +311,9 @@ class Integration:
         )
 
     async def drain(self) -> None:
-        """Bring the database up to date and sign it, a last time; what stands in the way is said.
+        """Bring the database up to date and sign it a last time; log what prevents it.
 
-        A backup that is older than this end can then be told from it.
+        A backup older than this end can then be recognised.
         """
         try:
             if self._cut_off is not None:
@@ -336,12 +337,12 @@ class Integration:
         self._projected_s = began_s
 
     def projection_lag_s(self) -> float | None:
-        """Since the database last had every record; None before it first had."""
+        """Seconds since the database last had every record; None before that first happens."""
         known_s = self._projected_s
         return None if known_s is None else self._clock.monotonic_s() - known_s
 
     def checkpoint_age_s(self) -> float | None:
-        """Of the newest checkpoint, where that is oldest of all logs; None before the first."""
+        """Age of the newest checkpoint, in the log where it is oldest; None before the first."""
         return self._integrator.age_s() if self._integrator is not None else None
 
     async def sign(self) -> None:
@@ -351,24 +352,25 @@ class Integration:
 
     @asynccontextmanager
     async def _signing(self) -> AsyncIterator[Integrator]:
-        """Where the database was put back, what a start would begin is begun, so that all hear."""
+        """Give the signer; if the database was put back, begin recovery so that all hear of it."""
         try:
             yield self.integrator()
         except LogPutBack:
-            # Where what was read a moment ago cannot be read now, the next look tries again.
+            # If something that was readable a moment ago cannot be read now, the next look tries
+            # again.
             with suppress(OSError):
                 if await self.recovery.begin(*self._writes) is not None:
                     self._lacks = _LACKS
             raise
 
     async def checkpoint_of(self, organisation: str, size: int) -> SignedCheckpoint | None:
-        """One that covers this many records: an earlier one, or signed now."""
+        """A checkpoint that covers this many records: an earlier one, or one signed now."""
         known = await self.trees.covering(organisation, size)
         if known is not None:
             return known
         await self.projector.catch_up()
         async with self._signing() as integrator:
-            # A command beside a database that was put back shows what it has brought back of it.
+            # A command on a restored database shows what it has brought back.
             if not self._began_older:
                 await integrator.require_kept()
             return await integrator.sign_now(organisation, size)

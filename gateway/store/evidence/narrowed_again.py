@@ -29,11 +29,11 @@ _OPTIONS: Final = {
     "tokens_per_minute": "tpm",
     "concurrent_requests": "concurrent",
 }
-"""A rate's fields as the command line says them; pages say their names."""
+"""A rate's fields as the command line names them; pages use the fields' own names."""
 
 
 class NarrowedAgain:
-    """Narrows in one database, before anybody is served. Methods return how many they narrowed."""
+    """Narrows limits in one database, before any request. Methods return how many they narrowed."""
 
     def __init__(self, database: Database, deeds: ToldDeeds, clock: Clock) -> None:
         self._database = database
@@ -73,7 +73,7 @@ class NarrowedAgain:
         return len(changed)
 
     async def scopes(self) -> int:
-        """What keys may do that are not at their end."""
+        """Narrow the scopes of keys that have not ended."""
         told = await self._deeds.orders(*_SCOPES)
         lasts = [{deed.ordered["key_id"]: deed.ordered for deed in deeds} for deeds in told]
         columns, narrowed = virtual_keys.c, 0
@@ -94,7 +94,7 @@ class NarrowedAgain:
 
 
 def _budgets(deeds: list[ToldDeed]) -> dict[BudgetKey, Limit]:
-    """The limits that are there after these deeds, in this order."""
+    """The limits in effect after these deeds, in this order."""
     limits: dict[BudgetKey, Limit] = {}
     for deed in deeds:
         account, window = deed.ordered["account"], deed.ordered.get("window")
@@ -118,13 +118,13 @@ def _lower(before: RateLimit, ordered: Mapping[str, Any]) -> RateLimit:
 
 
 def _scope(ordered: Mapping[str, Any]) -> KeyScope:
-    """Without labels: what only takes away leaves them as they are."""
+    """The scope without labels: a deed that only takes away leaves labels as they are."""
     translation = ordered["translation"]
     return KeyScope(_models(ordered["models"]), _moment(ordered["expires_us"]), (), translation)
 
 
 def _models(said: Any) -> tuple[str, ...] | None:
-    """Pages say a list, or null for all; the command line words."""
+    """The models in an order: pages give a list, or null for all; the command line gives words."""
     if isinstance(said, str):
         return None if said == "all" else tuple(sorted(set(said.split(", ")) - {"none"}))
     return None if said is None else tuple(sorted(said))

@@ -12,10 +12,10 @@ from gateway.store.evidence.sink import DatabaseAuditSink
 
 
 async def require_what_was_numbered(database: Database, directory: Path, worker: str) -> None:
-    """Whoever begins to write as `worker` asks first: a worker, the admin listener, a command.
+    """Call this before writing as `worker`: in a worker, the admin listener or a command.
 
-    What was numbered had been synced. Going on would give places in the log a second time: what is
-    written there is never numbered, and the records that were there are not brought back any more.
+    What was numbered had been synced. Going on would use places in the log a second time: what is
+    written there is never numbered, and the earlier records cannot be brought back any more.
 
     Raises:
         StartupRefused: segments were put back or removed, or the name was retired.
@@ -28,7 +28,8 @@ async def require_what_was_numbered(database: Database, directory: Path, worker:
             " nothing that it writes would be heard; give the worker a new name"
         )
     if offset == 0:
-        # It stands before a segment that was not begun when it looked: the one before is done.
+        # The position is before a segment that was not begun at that time: the previous one is
+        # done.
         segment, offset = segment - 1, 1
     try:
         size = await asyncio.to_thread(_size_of, directory / worker, segment)
@@ -44,7 +45,7 @@ async def require_what_was_numbered(database: Database, directory: Path, worker:
 
 
 def _size_of(folder: Path, segment: int) -> int | None:
-    """Bytes of a segment; 0 where the log ends before it, None where only this one is missing."""
+    """Bytes of a segment; 0 if the log ends before it, None if only this one is missing."""
     try:
         return written_bytes(segment_path(folder, segment))
     except FileNotFoundError:

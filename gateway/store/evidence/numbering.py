@@ -57,7 +57,7 @@ _NUMBER_POSTGRESQL = text("""
 
 
 class TakenError(Exception):
-    """Somebody else moved the position; rolls the transaction back."""
+    """Another process moved the position; rolls the transaction back."""
 
 
 async def move(
@@ -69,10 +69,10 @@ async def move(
     *,
     and_ask: Executable,
 ) -> Sequence[Sequence[Any]]:
-    """Move a worker's place; what another question's rows are, once it is moved.
+    """Move a worker's place; returns the rows of another query, run once it is moved.
 
     Raises:
-        TakenError: it does not stand `here`.
+        TakenError: the place is not `here`.
     """
     step = {"of_worker": worker, "to_segment": there[0], "to_offset": there[1]}
     place = {"from_segment": here[0], "from_offset": here[1]}
@@ -93,7 +93,7 @@ async def take_numbers(
     *,
     and_ask: Executable,
 ) -> tuple[Before, Sequence[Sequence[Any]]]:
-    """Take the next numbers of each organisation in a batch; and another question's rows then.
+    """Take the next numbers of each organisation in a batch; returns the rows of another query.
 
     Locks the organisations in one order.
     """
@@ -115,6 +115,6 @@ async def take_numbers(
 
 @cache
 def _first(kind: DatabaseKind) -> Any:
-    """What writes a worker's first position down, unless somebody has."""
+    """The statement that writes a worker's first position, unless it exists."""
     statement = insert_into(kind, audit_positions).values(_FIRST).on_conflict_do_nothing()
     return statement.returning(audit_positions.c.worker)

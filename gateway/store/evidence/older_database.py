@@ -36,14 +36,15 @@ _signed_us = attrgetter("signed_us")
 
 
 class Older(Struct, frozen=True):
-    """What shows that a database was put back."""
+    """The signs that a database was put back."""
 
     lacks: SignedCheckpoint
-    """Exported after it was kept in the database, and not there now: the first of such."""
+    """The first checkpoint that was exported after it was kept in the database, but is missing
+    now."""
     last_us: int
-    """When the last of them was signed."""
+    """When the last missing checkpoint was signed."""
     newest_us: int
-    """When the last checkpoint before it was signed that is there; 0 where there is none."""
+    """When the last checkpoint before it that still exists was signed; 0 without one."""
 
     def __str__(self) -> str:
         since = f"is of {_moment(self.newest_us)}" if self.newest_us else "never had one"
@@ -54,14 +55,14 @@ class Older(Struct, frozen=True):
 
 
 class Deed(Struct, frozen=True):
-    """By its number in the log of operators."""
+    """A deed, by its number in the log of operators."""
 
     sequence: int
     action: str
 
 
 class OlderDatabase:
-    """Beside one audit folder, before anybody is served."""
+    """Compares a database with one audit folder, before any request is served."""
 
     def __init__(self, database: Database, files: CheckpointFiles, clock: Clock) -> None:
         self._database = database
@@ -70,7 +71,7 @@ class OlderDatabase:
         self._clock = clock
 
     async def found(self) -> Older | None:
-        """What shows that the database has lost exported checkpoints; None where it has not.
+        """The signs that the database has lost exported checkpoints; None if it has not.
 
         Raises:
             NotReady: the database does not answer.
@@ -89,12 +90,13 @@ class OlderDatabase:
             return Older(first, last_us, (await connection.execute(before)).scalar_one() or 0)
 
     async def lost(self) -> AsyncIterator[Sequence[SignedCheckpoint]]:
-        """What the database lacks of what was exported here, some of it at a time.
+        """Checkpoints exported here that the database lacks, some at a time.
 
-        Of each log the last ten or so are looked at, and where the first of these is lost what lies
-        before, back to one that is there.
+        The last ten or so of each log are checked; if the first of these is lost, so are earlier
+        ones, back to one that is there.
         """
-        # Read before the database, always: it keeps what another worker signs, which then exports.
+        # Always read before the database: it keeps what another worker signs, which then exports
+        # it.
         exported = await asyncio.to_thread(self._files.recent)
         lost = await self._lacking(exported)
         if lost:
@@ -121,10 +123,10 @@ class OlderDatabase:
         return [each for each in exported if each.moment in lacking]
 
     async def known_deeds(self) -> int:
-        """How many deeds were signed when the database was backed up; 0 where none were.
+        """How many deeds were signed when the database was backed up; 0 if none were.
 
         By number, and within one log by the times of its checkpoints, which never go back: a clock
-        that was set back since would hide what was ordered until it is there again.
+        set back since then would hide orders until it has caught up.
         """
         columns = audit_checkpoints.c
         query = select(func.max(columns.size)).where(columns.organisation == OPERATORS)
@@ -135,7 +137,7 @@ class OlderDatabase:
             return (await connection.execute(query)).scalar_one() or 0
 
     async def deeds_since(self, known: int) -> list[Deed]:
-        """What was ordered after the deed of number `known`, also where it cannot be read here."""
+        """Orders given after the deed of number `known`, even those that cannot be read here."""
         columns = audit_records.c
         query = select(columns.sequence, columns.action).where(
             columns.organisation == OPERATORS,
@@ -147,10 +149,10 @@ class OlderDatabase:
             return [Deed(*row) for row in await connection.execute(query)]
 
     async def charge_again(self, workers: Collection[str]) -> int:
-        """Let each limit count at least what its outcomes cost; what was added, in micro-dollars.
+        """Make each limit count at least what its outcomes cost; returns the micro-dollars added.
 
-        What former runs of `workers` held is written off before, and not added to that. End users
-        who were first seen since the backup have a row again.
+        What former runs of `workers` held is written off first, and not added to it. End users
+        first seen since the backup get a row again.
         """
         leases = LeaseTable(self._database, self._clock)
         reader = SpendingReader(self._database, BY_LABEL)
@@ -179,7 +181,7 @@ class OlderDatabase:
         return added
 
     async def _spent_by_end_users(self, template: Budget) -> dict[BudgetKey, int]:
-        """By the budget that pays: those beyond the number that there may be share one."""
+        """Spending by the budget that pays; end users beyond the permitted number share one."""
         account, window = template.limit.key
         since_us = max(template.window_start_us, template.begun_us)
         found = await SpendingReader(self._database, BY_LABEL).by_end_user(

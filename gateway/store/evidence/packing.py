@@ -36,25 +36,25 @@ RECORDS_MAX = 1_000_000
 KEPT_US = 30 * 86_400_000_000
 _ID_BYTES = 6
 Progress = Callable[[int, int], None]
-"""Told how many records are written, and of how many."""
+"""Called with the number of records written and their total."""
 
 
 class PackOrder(Struct, frozen=True):
-    """What a pack is asked to hold."""
+    """What a pack is to hold."""
 
     organisation: str
-    """Whose log."""
+    """The organisation whose log it is."""
     since_us: int
     until_us: int
     """Exclusive."""
     recipient: str = ""
     records_max: int | None = None
     policies: PolicyStore | None = None
-    """Where policy documents are found; none go into the pack without it."""
+    """The source of policy documents; without it the pack has none."""
 
 
 class EvidencePack(Struct, frozen=True):
-    """One that was asked for in the control plane; times and sizes are 0 while it is not there."""
+    """A pack requested in the control plane; times and sizes are 0 until it exists."""
 
     id: str
     organisation: str
@@ -82,10 +82,11 @@ async def make_pack(
     created_us: int,
     progress: Progress | None = None,
 ) -> tuple[int, int]:
-    """Write a pack of a period's records; the first and the last of their numbers.
+    """Write a pack of a period's records; returns their first and last number.
 
     Raises:
-        PackRefused: there is none, there are too many, one is damaged, or nothing covers the last.
+        PackRefused: there are no records, too many, one is damaged, or no checkpoint covers the
+            last.
         OSError: the file cannot be written.
     """
     await parts.projector.catch_up()
@@ -123,7 +124,7 @@ async def make_pack(
 
 
 def _require_signed(checkpoint: SignedCheckpoint, keys: Sequence[str]) -> None:
-    """A pack whose own keys do not verify it is worth nothing to whoever gets it."""
+    """Refuse a checkpoint that the pack's own keys do not verify: such a pack is worthless."""
     try:
         open_checkpoint(checkpoint.note, [parse_key(key) for key in keys])
     except Wrong as error:
@@ -133,9 +134,9 @@ def _require_signed(checkpoint: SignedCheckpoint, keys: Sequence[str]) -> None:
 async def _policies(parts: Integration, order: PackOrder, first: int, last: int) -> dict[str, str]:
     """Documents that these records name, and all versions of the levels that govern their log.
 
-    By digest, as the canonical JSON that the digest is of. Composed of several levels' documents, a
-    record's own may not be kept yet, or be of a worker that kept none; then these are there. No
-    other organisation's are.
+    By digest, as the canonical JSON that the digest is of. If a record's own document was composed
+    of several levels', it may not be kept yet, or belong to a worker that kept none; the levels'
+    versions stand in. No other organisation's documents are included.
     """
     store, found = order.policies, {}
     if store is None:
@@ -150,7 +151,7 @@ async def _policies(parts: Integration, order: PackOrder, first: int, last: int)
 
 
 def _governs(level: str, order: PackOrder) -> bool:
-    """An organisation's log is under its own and the house's; deeds are about everybody's."""
+    """Whether a level governs the log: an organisation's own and the house's; for deeds, all."""
     owner = level.partition(":")[2].partition("/")[0]
     return order.organisation == OPERATORS or owner in ("", order.organisation)
 
@@ -169,7 +170,7 @@ _NEWEST: Final = Order((evidence_packs.c.made_us, evidence_packs.c.id), frozense
 
 
 class EvidencePacks:
-    """The rows and the files of the packs that were asked for in the control plane."""
+    """The rows and files of the packs requested in the control plane."""
 
     def __init__(self, database: Database, folder: Path, clock: Clock) -> None:
         self._database = database
@@ -188,7 +189,7 @@ class EvidencePacks:
         return secrets.token_hex(_ID_BYTES)
 
     async def packs(self, organisation: str, limit: int = 50) -> list[EvidencePack]:
-        """The newest first."""
+        """The newest packs, newest first."""
         query = select(evidence_packs).where(evidence_packs.c.organisation == organisation)
         async with self._database.reading() as connection:
             found = await connection.execute(_NEWEST.reading(query).limit(limit))
@@ -198,7 +199,7 @@ class EvidencePacks:
     async def page(
         self, organisation: str, first: int, limit: int, after: str = ""
     ) -> Part[EvidencePack]:
-        """Some of all of them, in the same order; `after` is the key of the last before them."""
+        """A page of them in the same order; `after` is the key of the last one before it."""
         query = select(evidence_packs).where(evidence_packs.c.organisation == organisation)
         async with self._database.reading() as connection:
             place = (first, after)
@@ -221,13 +222,13 @@ class EvidencePacks:
             await connection.execute(update(evidence_packs).where(where).values(**values))
 
     async def settle(self, pack: EvidencePack) -> None:
-        """A pack's file is whole: note its length and digest."""
+        """Note the length and digest of a pack's finished file."""
         path = self.path(pack)
         digest, size = await asyncio.to_thread(_digest_of, path)
         await self.change(pack.id, state="ready", size_bytes=size, sha256=digest)
 
     async def drop_expired(self) -> None:
-        """Remove files that nobody is to fetch any more; their rows stay for a year."""
+        """Remove files whose time to be fetched is over; their rows stay for a year."""
         now_us, columns = self._clock.utc_us(), evidence_packs.c
         old = (columns.made_us < now_us - KEPT_US) & (columns.state == "ready")
         async with self._database.reading() as connection:

@@ -12,7 +12,7 @@ from gateway.store.evidence.tree import DatabaseAuditTrees
 
 
 class Proof(Struct, frozen=True):
-    """What the offline verifier and a browser check: bytes, path, signed root and its keys."""
+    """What the offline verifier and a browser check: record, path, signed root and its keys."""
 
     sequence: int
     """From 1; leaf `sequence - 1` of the tree."""
@@ -23,16 +23,16 @@ class Proof(Struct, frozen=True):
     checkpoint: str
     """The signed note."""
     keys: tuple[str, ...]
-    """The log's own; whoever checks should know them from elsewhere."""
+    """The log's own keys; whoever checks should know them from elsewhere."""
 
 
 async def proof_of(
     row: SequencedRecord, checkpoint: SignedCheckpoint, trees: DatabaseAuditTrees, directory: Path
 ) -> Proof:
-    """The proof of a record in a log of its size or larger; `directory` is that of the segments.
+    """The proof of a record in a log of its size or larger; `directory` holds the segments.
 
     Raises:
-        TreeDamaged: the stored tree is not whole.
+        TreeDamaged: the stored tree is incomplete.
         NotReady: the database does not answer.
     """
     index, size = row.sequence - 1, checkpoint.size

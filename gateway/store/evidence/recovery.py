@@ -33,14 +33,14 @@ from gateway.telemetry import Event, logger
 
 
 _TOGETHER_US = 60_000_000
-"""Workers that were heard of so close to each other were alive when the backup was made."""
+"""Workers last heard of within this time of each other were alive when the backup was made."""
 _SAID_EVERY_S = 60.0
 
 
 class Recovery:
-    """For one worker, or for a command beside it, before anything is numbered.
+    """Runs in one worker or command, before anything is numbered.
 
-    `drain_log` shows what is said before the worker lives.
+    `drain_log` shows what is logged before the worker is ready.
     """
 
     def __init__(
@@ -63,10 +63,11 @@ class Recovery:
         self.awaited = AwaitedTable(database)
 
     async def begin(self, *running: str) -> Older | None:
-        """Where the database was put back, let its trees have the numbers that were signed.
+        """If the database was put back, give its trees the numbers that were signed.
 
-        Repeating it is harmless, also by others at once. `running` are workers that noticed it
-        while they ran: of whoever came since the backup, only they themselves know.
+        Repeating it is harmless, even from several processes at once. `running` are workers that
+        noticed it while they ran: of those that started after the backup, only they themselves
+        know.
 
         Raises:
             NotReady: the database does not answer.
@@ -89,7 +90,7 @@ class Recovery:
         return bool(await self.awaited.workers())
 
     async def tell(self, worker: str) -> None:
-        """Say that `begin` was done here, and wait until all others have."""
+        """Note that `begin` was done here, and wait until all others have done it."""
         await self.awaited.tell(worker, await self._here(), self._clock.utc_us())
         said_s = -_SAID_EVERY_S
         while (now := await self.awaited.now()).untold:
@@ -97,13 +98,14 @@ class Recovery:
             await asyncio.sleep(rhythm.AWAITED_S)
 
     async def bring(self, worker: str) -> bool:
-        """Say that all records here are in, and wait for those of others.
+        """Note that all records here are in, and wait for those of others.
 
-        True for the one worker that then has to make safe what came, and to `finish` or to let a
-        person decide; for the others false, when all is over.
+        True for the one worker that then has to secure what came, and to `finish` or let a person
+        decide; False for the others, once all is over.
 
         Raises:
-            StartupRefused: nobody else has a log, and what is here has not all that was signed.
+            StartupRefused: no other worker has a log, and the one here lacks part of what was
+                signed.
         """
         await self.awaited.bring(worker, await self._here(), self._clock.utc_us())
         said_s = -_SAID_EVERY_S
@@ -131,10 +133,10 @@ class Recovery:
                 await connection.execute(added, rows)
 
     async def _grow(self, organisation: str, signed: Sequence[SignedCheckpoint]) -> bool:
-        """Add the leaves up to the newest checkpoint; false where somebody else was faster.
+        """Add the leaves up to the newest checkpoint; False if another process was faster.
 
-        Where the leaves are not here, or give other roots, nothing is added: records are numbered
-        as they come then, and whether that is the log that was signed is looked at after.
+        If the leaves are not here, or give other roots, nothing is added: records are then numbered
+        as they come, and compared with what was signed afterwards.
         """
         tree = await self._trees.tree(organisation)
         size = tree.size
@@ -165,9 +167,9 @@ class Recovery:
         return b"".join(pieces)[: (until - size) * HASH_BYTES]
 
     async def _alive_before(self, utc_us: int, until_us: int) -> set[str]:
-        """Workers that were alive when the backup was made: they may know of more than is here.
+        """Workers that were alive when the backup was made: they may know more than is here.
 
-        So may those that run since before the last that is lost was signed, on a database that was
+        So may workers running since before the last lost checkpoint was signed, whose database was
         put back under them.
         """
         columns = workers.c
@@ -184,13 +186,13 @@ class Recovery:
         }
 
     async def _here(self) -> list[str]:
-        """Workers whose segments lie here: who projects, projects theirs too."""
+        """Workers whose segments lie here; whoever projects here projects theirs too."""
         if not folder_lies_here(self._directory):
             return []
         return await asyncio.to_thread(list_workers, self._directory)
 
     async def _is_alone(self, known: Sequence[str]) -> bool:
-        """Whether all who are heard of, or ever wrote, have their segments here."""
+        """Whether all workers that are heard of, or ever wrote, have their segments here."""
         async with self._database.reading() as connection:
             wrote = (await connection.execute(select(audit_positions.c.worker))).scalars().all()
         names = {name.removesuffix(SECOND_SUFFIX) for name in wrote}
@@ -213,7 +215,7 @@ class Recovery:
 def projector_for(
     settings: Settings, database: Database, sink: DatabaseAuditSink, clock: Clock
 ) -> Projector:
-    """For whoever only reads the log: it numbers nothing that was signed otherwise."""
+    """A projector for processes that only read the log: it never contradicts signed numbers."""
     files = CheckpointFiles(settings.path(settings.audit.checkpoint_directory), Disk())
     directory = settings.path(settings.audit.directory)
     older = OlderDatabase(database, files, clock)
@@ -222,7 +224,7 @@ def projector_for(
 
 
 def _extended(tree: OpenTree, leaves: bytes, roots: dict[int, bytes]) -> list[Tile]:
-    """Grow a tree as long as it has the roots that were signed; the tiles that became full."""
+    """Grow a tree while its roots match those signed; returns the tiles that became full."""
     hashes = [leaves[at : at + HASH_BYTES] for at in range(0, len(leaves), HASH_BYTES)]
     full, begun = list[Tile](), tree.size
     for size in sorted(known for known in roots if begun < known <= begun + len(hashes)):

@@ -20,7 +20,7 @@ _AT_ONCE = 500
 
 
 async def repeats(connection: AsyncConnection, batch: list[ProjectedRecord]) -> frozenset[int]:
-    """Their places in a batch of decoded records, while its organisations' numbers are held."""
+    """Places of repeats in a batch of decoded records, under the lock on its organisations."""
     records = [each.known_record or each.record for each in batch]
     doubtful = {each.request_id for each in records if each.stage == "outcome" and _is_late(each)}
     if not doubtful:
@@ -40,9 +40,10 @@ async def repeats(connection: AsyncConnection, batch: list[ProjectedRecord]) -> 
 
 
 def _is_late(outcome: AuditRecord) -> bool:
-    """Whether it may have been written for somebody who had written one, or while another did.
+    """Whether another outcome may have been written before, or at the same time.
 
-    Of a line of a batch; of what was left open; of what was refused though its intent is there.
+    This is so for a line of a batch, for what was left open, and for what was refused though its
+    intent exists.
     """
     detail = outcome.detail
     if detail and ("batch" in detail or detail.get("outcome") == "unknown"):
@@ -51,7 +52,7 @@ def _is_late(outcome: AuditRecord) -> bool:
 
 
 async def _ended(connection: AsyncConnection, request_ids: list[str]) -> set[str]:
-    """Of these requests, those that have an outcome."""
+    """Those of these requests that have an outcome."""
     columns, known = audit_records.c, set[str]()
     for start in range(0, len(request_ids), _AT_ONCE):
         some = request_ids[start : start + _AT_ONCE]

@@ -37,13 +37,13 @@ _NEWEST: Final = Order((_R.asked_us, _R.id), frozenset({0}))
 
 
 class Shown(Struct, frozen=True):
-    """What was known of a worker when its retirement was asked for."""
+    """What was known of a worker when its retirement was requested."""
 
     position: Position
     """Up to where its segments were projected."""
     second: Position
     heard_us: int
-    """When it was last heard of; 0 where that is forgotten."""
+    """When it was last heard of; 0 if that is forgotten."""
     requests: int = 0
     lines: int = 0
     waiting: int = 0
@@ -52,7 +52,7 @@ class Shown(Struct, frozen=True):
 
 
 class Retirement(Struct, frozen=True):
-    """That a worker's name be retired, and what came of it."""
+    """A request to retire a worker's name, and its result."""
 
     id: str
     worker: str
@@ -61,7 +61,7 @@ class Retirement(Struct, frozen=True):
     reason: str
     asked_us: int
     state: RetirementState = "waiting"
-    """`overtaken` where it was retired at the command line."""
+    """`overtaken` if it was retired at the command line."""
     decided_by: str = ""
     comment: str = ""
     decided_us: int = 0
@@ -77,7 +77,7 @@ class Retirements:
     async def waiting(
         self, first: int = 0, limit: int = LISTED_MAX, after: str = ""
     ) -> Part[Retirement]:
-        """The oldest first; `after` is the key of the last before them."""
+        """Requests that wait, oldest first; `after` is the key of the last one before them."""
         query = select(worker_retirements).where(_R.state == "waiting")
         async with self._database.reading() as connection:
             place = (first, after)
@@ -88,17 +88,17 @@ class Retirements:
         return found[0] if found else None
 
     async def newest(self) -> list[Retirement]:
-        """Whatever became of them, the newest first."""
+        """The newest requests in any state, newest first."""
         return await self._read()
 
     async def page(self, first: int, limit: int, after: str = "") -> Part[Retirement]:
-        """Some of them, in the same order, also those that are older than any `newest` gives."""
+        """A page of them in the same order, including those too old for `newest`."""
         query, place = select(worker_retirements), (first, after)
         async with self._database.reading() as connection:
             return await part_behind(connection, query, _NEWEST, place, limit, _retirement)
 
     async def of(self, worker: str) -> list[Retirement]:
-        """Of one worker, the newest first."""
+        """The requests about one worker, newest first."""
         return await self._read(_R.worker == worker)
 
     async def retirement(self, retirement_id: str) -> Retirement | None:
@@ -106,10 +106,10 @@ class Retirements:
         return found[0] if found else None
 
     async def ask(self, worker: str, shown: Shown, actor: str, reason: str) -> Retirement:
-        """Write down that a name should be retired, for somebody else to decide.
+        """Record a request to retire a name, for somebody else to decide.
 
         Raises:
-            RequestInvalid: it is retired, or somebody asked for it already.
+            RequestInvalid: it is retired, or retirement was requested already.
         """
         same = select(_R.id).where(_R.worker == worker, _R.state == "waiting")
         made = Retirement(
@@ -131,9 +131,9 @@ class Retirements:
         """Retire the name: nothing of the worker is numbered any more.
 
         Raises:
-            Forbidden: they asked for it themselves.
-            ChangedMeanwhile: it lives, or something that it wrote is known since.
-            RequestInvalid: there is none that waits.
+            Forbidden: they requested it themselves.
+            ChangedMeanwhile: the worker is alive, or newer records of it are known.
+            RequestInvalid: no such request waits.
         """
         now_us = self._clock.utc_us()
         async with self._database.writing() as connection:
@@ -156,11 +156,12 @@ class Retirements:
         comment: str,
         state: Literal["declined", "withdrawn"],
     ) -> Retirement:
-        """Nothing comes of it.
+        """Decline or withdraw the request.
 
         Raises:
-            Forbidden: it is withdrawn by somebody else than who asked, or declined by them.
-            RequestInvalid: there is none that waits.
+            Forbidden: it is withdrawn by somebody other than who made it, or declined by who made
+                it.
+            RequestInvalid: no such request waits.
         """
         async with self._database.writing() as connection:
             found = await _waiting(connection, retirement_id)
@@ -190,7 +191,7 @@ class Retirements:
             )
 
     async def _read(self, *conditions: ColumnElement[bool]) -> list[Retirement]:
-        """The newest first."""
+        """Requests that meet these conditions, newest first."""
         query = _NEWEST.reading(select(worker_retirements).where(*conditions))
         async with self._database.reading() as connection:
             rows = (await connection.execute(query.limit(LISTED_MAX))).mappings().all()
@@ -215,7 +216,7 @@ async def _waiting(connection: AsyncConnection, retirement_id: str) -> Retiremen
 
 
 async def _end(connection: AsyncConnection, after: Retirement) -> None:
-    """Raises RequestInvalid where somebody else decided it in the same moment."""
+    """Raises RequestInvalid if somebody else decided it at the same moment."""
     change = update(worker_retirements).where(_R.id == after.id, _R.state == "waiting")
     await write_decided(connection, change, after, said="this")
 

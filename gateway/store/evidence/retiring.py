@@ -33,17 +33,17 @@ from gateway.store.workers import workers
 
 _AT_ONCE: Final = 500
 ENDING_US: Final = 900_000_000
-"""Whoever began to write outcomes so long ago, and did not finish, is not waited for; nor is who
-began so long after now: a clock was set back."""
+"""A log that began to write outcomes this long ago, and did not finish, is not waited for; nor is
+one that began this far in the future: a clock was set back."""
 
 
 class Standing(Struct, frozen=True):
-    """What the database knows of a worker that is gone."""
+    """What the database knows of a gone worker."""
 
     position: Position
     """Up to where its segments are projected."""
     heard_us: int
-    """When it was last heard of; 0 where that is forgotten."""
+    """When it was last heard of; 0 if that is forgotten."""
     retired_us: int
     """0 unless its name is retired."""
     second: Position = START
@@ -51,7 +51,7 @@ class Standing(Struct, frozen=True):
 
 
 class Retired(Struct, frozen=True):
-    """Whose name is retired from now on, by whom, and why."""
+    """A worker whose name is retired from now on, by whom, and why."""
 
     worker: str
     heard_us: int
@@ -90,7 +90,7 @@ class Retiring:
         return Standing(position, heard_us, row.retired_us if row is not None else 0, second)
 
     async def retire(self, worker: str, standing: Standing, by: str, reason: str) -> None:
-        """Nothing of it is projected from now on; may be called again."""
+        """Retire the name: nothing of it is projected from now on; may be repeated."""
         if standing.retired_us:
             return
         async with self._database.writing() as connection:
@@ -101,9 +101,9 @@ class Retiring:
         return Retired(worker, standing.heard_us or now_us, now_us, by, reason)
 
     async def begin_ending(self, worker: str, log: str) -> bool:
-        """Whether `log` may write outcomes of a retired worker; two at once would write them twice.
+        """Whether `log` may write a retired worker's outcomes; two at once would write them twice.
 
-        A log has one writer: who finds it under its own name goes on after a crash.
+        A log has one writer: a process that finds its own log named here goes on after a crash.
         """
         columns, now_us = gone_workers.c, self._clock.utc_us()
         is_over = not_(columns.ending_us.between(now_us - ENDING_US, now_us + ENDING_US))
@@ -114,14 +114,14 @@ class Retiring:
             return bool(taken.rowcount)
 
     async def finish_ending(self, worker: str, log: str) -> None:
-        """The database knows of every outcome that was written."""
+        """Note that the database knows every outcome that was written."""
         columns = gone_workers.c
         mine = update(gone_workers).where(columns.worker == worker, columns.ending_by == log)
         async with self._database.writing() as connection:
             await connection.execute(mine.values(ending_by="", ending_us=0))
 
     async def open(self, worker: str) -> AsyncIterator[ProjectedRecord]:
-        """Its intents without an outcome, however old; those that cannot be read have no bytes."""
+        """The worker's intents without an outcome, however old; unreadable ones have no bytes."""
         columns = audit_records.c
         key = tuple_(columns.organisation, columns.sequence)
         place = ("", 0)
@@ -144,7 +144,7 @@ class Retiring:
 
 
 async def retire_within(connection: AsyncConnection, retired: Retired) -> None:
-    """Put a worker's place behind every segment; who asked for it in vain so far is overtaken."""
+    """Put a worker's place after every segment; waiting requests to retire it become overtaken."""
     worker = retired.worker
     segment, offset = RETIRED
     place = {"segment": segment, "offset_bytes": offset}

@@ -13,7 +13,7 @@ from gateway.types import AuditRecord
 
 
 RulesOf = Mapping[tuple[str, str], int | None]
-"""By organisation and a decision's digest the number of the set of rules; None: not known here."""
+"""The number of a rule set, by organisation and decision digest; None if not known here."""
 
 
 class _Unknown(dict[tuple[str, str], int | None]):
@@ -22,9 +22,9 @@ class _Unknown(dict[tuple[str, str], int | None]):
 
 
 NOTHING_KNOWN: RulesOf = _Unknown()
-"""For rows of which somebody else looks later which rules held."""
+"""For rows whose rules are looked up by another process later."""
 AGAIN = "again"
-"""The stage of a row whose record is an outcome of a request that had one: it counts nowhere."""
+"""The stage of a row whose request already had an outcome: it is not counted anywhere."""
 _NO_NUMBERS: Mapping[int, int] = {}
 _INT64_MAX = 2**63 - 1
 _INT32_MAX = 2**31 - 1
@@ -60,11 +60,11 @@ _SELDOM = (
     *("subject", "tier", "cache", "sent"),
 )
 _NAMED_AT = _SELDOM.index("batch")
-"""From here on columns are short, or in no index with others."""
+"""From here on columns are short, or share no index with others."""
 _NOTHING = ("",) * len(_SELDOM)
 COLUMNS = (*_USUAL, *_SELDOM, "worker", "segment", "raw")
-# PostgreSQL's indexes take entries of some 2,700 bytes. Texts of so many characters together fit,
-# however long each is in bytes; where they are longer, each is searched by its beginning.
+# PostgreSQL's index entries hold some 2,700 bytes. Texts of this many characters together fit,
+# however long each is in bytes; longer ones are searched by their beginning.
 _INDEXED_CHARS = 500
 _INDEXED_BYTES = 100
 _FINDINGS_BYTES = 800
@@ -75,7 +75,7 @@ _seldom_said: Callable[[AuditRecord], tuple[object, ...]] = attrgetter(
     *("detail", "findings", "error", "actor", "action", "subject")
 )
 _numbers_of: Callable[[AuditRecord], tuple[int, ...]] = attrgetter(*_NUMBERS)
-# SQLite's driver gives the interpreter away for each execution and must wait for it again, under a
+# SQLite's driver releases the interpreter for each execution and must wait to get it back, under a
 # busy event loop up to its switch interval (5 ms): row by row, the projection would fall behind.
 _CHUNK_SIZES = (256, 64, 16, 4, 1)
 
@@ -94,7 +94,7 @@ def rows_of(
     again: Collection[int] = (),
     numbers: Mapping[int, int] = _NO_NUMBERS,
 ) -> Iterator[_Row]:
-    """Whole rows in the order of COLUMNS, each with its organisation's next number.
+    """Complete rows in the order of COLUMNS, each with its organisation's next number.
 
     `again` are the places in the batch of outcomes that are not their requests' first, `numbers`
     those of records that had a number before.
@@ -114,10 +114,10 @@ def insertions_of(
 ) -> list[Insertion]:
     """The same rows for SQLite, in few statements of many rows.
 
-    Each value that is bound costs as much as a column of an index, so the rows that have nothing in
-    the seldom columns, and are of the first one's segment, do not name these; the others follow.
-    What all of them have in common is bound anew in each: a number at its mark, by which it could
-    be bound once, is a name to Python's driver, which from 3.14 on takes no sequence for names.
+    Each bound value costs as much as an indexed column, so rows that have nothing in the seldom
+    columns, and are of the first row's segment, do not name these; the others follow. A value that
+    all rows share is bound again for each: Python's driver treats a numbered mark, which could be
+    bound once, as a name, and from 3.14 on takes no sequence for names.
     """
     usual_rows: list[_Row] = []
     others: list[_Row] = []
@@ -153,7 +153,7 @@ def _insertions(statements: Mapping[int, str], rows: list[_Row]) -> list[Inserti
 
 
 def _statements(columns: tuple[str, ...], row: str) -> dict[int, str]:
-    """By how many rows they insert."""
+    """Statements, by how many rows they insert."""
     first = f"INSERT INTO audit_records ({', '.join(columns)}) VALUES ({row})"  # noqa: S608 - our own names
     return {size: first + f", ({row})" * (size - 1) for size in _CHUNK_SIZES}
 
@@ -179,7 +179,7 @@ def _columns_of(
 ) -> Iterator[tuple[_Row, _Row, ProjectedRecord]]:
     """Each record with the values of its usual and of its seldom columns.
 
-    The latter are `_NOTHING` itself where the record has none of it, which nearly all have not.
+    The latter are the object `_NOTHING` if the record has none of them, as nearly all records do.
     """
     for place, projected in enumerate(batch):
         record = projected.known_record or projected.record
@@ -204,19 +204,19 @@ def _columns_of(
         else:
             number = following[texts[0]]
             following[texts[0]] = number + 1
-        # Of an intent nobody asks: lists are of what ended.
+        # Nobody asks for the rules of an intent: lists are of what ended.
         ruled = rules[texts[0], record.decision] if texts[1] == "outcome" else None
         yield (*texts, *counts, digest, projected.offset_bytes, number, ruled), seldom, projected
 
 
 def organisations_of(batch: list[ProjectedRecord]) -> list[str]:
-    """Whose each record is, as its row has it."""
+    """The organisation of each record, as in its row."""
     names = [(each.known_record or each.record).organisation for each in batch]
     return list(map(clean, names)) if "\x00" in "".join(names) else names
 
 
 def _counts_of(record: AuditRecord) -> tuple[int, ...]:
-    """Done twice for each request: what nearly every record passes is one test for all of it."""
+    """Runs twice per request, so one test covers what nearly every record passes."""
     usage = record.usage
     input_tokens = output_tokens = first_byte = 0
     if usage is not None:
@@ -224,7 +224,7 @@ def _counts_of(record: AuditRecord) -> tuple[int, ...]:
     if record.attempts:
         first_byte = record.attempts[-1].first_byte_us
     status, utc_us, cost, duration = numbers = _numbers_of(record)
-    # A union of bits is negative when one of its numbers is, and not below the largest of them.
+    # The bitwise OR of numbers is negative if one of them is, and at least as large as each.
     widest = utc_us | cost | duration | input_tokens | output_tokens | first_byte
     if 0 <= status <= _INT32_MAX and 0 <= widest <= _INT64_MAX:
         return (*numbers, input_tokens, output_tokens, first_byte)
@@ -233,7 +233,7 @@ def _counts_of(record: AuditRecord) -> tuple[int, ...]:
 
 
 def _seldom_of(record: AuditRecord) -> tuple[str, ...]:
-    """The values of the columns that are empty in nearly every row; `_NOTHING` where all are."""
+    """The values of the columns that are empty in nearly every row; `_NOTHING` if all are."""
     about = batch = cache = sent = ""
     if record.stage == "admin":
         about = record.detail.get("organisation", "")
@@ -254,9 +254,9 @@ def _seldom_of(record: AuditRecord) -> tuple[str, ...]:
 def _shortened(
     texts: tuple[str, ...], seldom: tuple[str, ...]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The same texts where they fit into an index entry, otherwise the beginning of each.
+    """The same texts if they fit into an index entry, otherwise the beginning of each.
 
-    What names a request or an organisation stays whole: it is found by all of it.
+    What names a request or an organisation stays complete: it is looked up by the full text.
     """
     shorter = tuple(
         text if name in ("organisation", "request_id") else _beginning(text, _INDEXED_BYTES)
@@ -273,18 +273,18 @@ def _shortened(
 
 
 def _beginning(text: str, limit_bytes: int) -> str:
-    """At most so many bytes of UTF-8, and no half characters."""
+    """At most this many bytes of UTF-8, without half characters."""
     encoded = text.encode("utf-8", "replace")
     return text if len(encoded) <= limit_bytes else encoded[:limit_bytes].decode("utf-8", "ignore")
 
 
 def _findings_of(record: AuditRecord) -> str:
-    """Each label with a space before and its count behind, so that one is found by its name."""
+    """Each label with a space before it and its count after, so that it is found by name."""
     return "".join(f" {label}:{count}" for label, count in sorted(record.findings.items()))
 
 
 def clean(text: str) -> str:
-    # PostgreSQL keeps no NUL in text; a record that holds one must not stop the projection.
+    # PostgreSQL's text cannot hold NUL; a record with one must not stop the projection.
     return text.replace("\x00", "\ufffd")
 
 

@@ -16,14 +16,14 @@ from gateway.store.speech import DatabaseKind, insert_into
 
 _KEPT_MAX = 100_000
 Owned = tuple[str, RuleSet]
-"""An organisation's."""
+"""An organisation's rule set."""
 _IsKept = Callable[[Owned], bool]
 
 
 async def names_in(
     connection: AsyncConnection, organisation: str, numbers: Collection[int]
 ) -> dict[int, tuple[str, ...]]:
-    """The names in some of its sets, sorted: none in `NO_RULE`, and nothing of a set not kept."""
+    """The sorted names in some sets: none for `NO_RULE`; sets that are not kept are left out."""
     found: dict[int, tuple[str, ...]] = {NO_RULE: ()}
     wanted = [each for each in numbers if each > NO_RULE]
     if wanted:
@@ -37,16 +37,16 @@ async def names_in(
 
 
 class BatchRules(dict[tuple[str, str], int | None]):
-    """By organisation and a decision's digest: the set's number, None where it is not known here.
+    """Set number, by organisation and decision digest; None if it is not known here.
 
-    Each is asked for once, by whoever makes the rows: what is noted meanwhile might otherwise be
-    numbered and not be written. A key that is there costs a row nothing but the look.
+    Each is looked up once, by the code that makes the rows: a set noted in the meantime might
+    otherwise be numbered and not written. A known key costs a row only the lookup.
     """
 
     def __init__(self, is_kept: _IsKept) -> None:
         super().__init__()
         self.new: list[Owned] = []
-        """What of it nobody is known to have written."""
+        """Sets that are not known to be written."""
         self._is_kept = is_kept
 
     def __missing__(self, key: tuple[str, str]) -> int | None:
@@ -67,15 +67,15 @@ class RuleSets:
         self._kept: set[tuple[str, int]] = set()
 
     def of_batch(self) -> BatchRules:
-        """Nothing yet: filled while rows are made."""
+        """Empty at first; filled while rows are made."""
         return BatchRules(self._is_kept)
 
     def new_of(self, sets: Iterable[Owned]) -> list[Owned]:
-        """Those of them that nobody is known to have written, in one order for all writers."""
+        """Those that are not known to be written, in one order for all writers."""
         return sorted(each for each in set(sets) if not self._is_kept(each))
 
     async def write(self, connection: AsyncConnection, new: Iterable[Owned]) -> None:
-        """In the transaction of the rows; call `keep` when it is over."""
+        """Write them in the transaction of the rows; call `keep` when it is over."""
         rows = [
             {"organisation": whose, "rule": clean(name), "number": found.number}
             for whose, found in new
@@ -86,7 +86,7 @@ class RuleSets:
             await connection.execute(statement, rows)
 
     def keep(self, new: Iterable[Owned]) -> None:
-        """They are written for good."""
+        """Note that they are written durably."""
         if len(self._kept) > _KEPT_MAX:
             self._kept.clear()
         self._kept.update((whose, found.number) for whose, found in new)

@@ -55,17 +55,17 @@ class _Waiting(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """One transaction's worth, with its places."""
+    """The records of one transaction, with their places."""
 
     projected: list[ProjectedRecord]
     rows: list[SecondRecord]
     keys: list[WrappedKey]
     may_be_written: bool
-    """Whether the first device was given any of it before, and may write it late."""
+    """Whether the first device was given any of it before, and may still write it."""
 
     @property
     def needs_look(self) -> bool:
-        """Whether the database may have any of it: a copy, or another outcome of a line."""
+        """Whether the database may have any of it already: a copy, or another outcome of a line."""
         ends = (each.record for each in self.projected if each.record.stage == "outcome")
         return self.may_be_written or any("batch" in record.detail for record in ends)
 
@@ -102,7 +102,7 @@ class DatabaseDevice:
         return await future
 
     async def probe(self) -> None:
-        """A write that changes nothing, since a read-only database answers every question."""
+        """Try a write that changes nothing, since a read-only database answers every question."""
         try:
             async with asyncio.timeout(self._limits.deadline_s), self._database.writing() as writer:
                 await writer.execute(text("DELETE FROM audit_positions WHERE worker = ''"))
@@ -112,12 +112,12 @@ class DatabaseDevice:
             self.healthy = True
 
     async def rest(self) -> None:
-        """It is not needed now: its connection goes back, unless something is under way."""
+        """Release its connection, which is not needed now, unless a write is under way."""
         if self._writer is not None and self._flushing is None:
             await self._writer.let_go()
 
     async def _flush(self) -> None:
-        """One group after the other until nobody waits."""
+        """Write one group after the other until nobody waits."""
         taken: list[_Waiting] = []
         try:
             while self._waiting:
@@ -128,14 +128,14 @@ class DatabaseDevice:
                         waiting.future.set_result(receipt)
                 _refuse(taken)
         finally:
-            # Whatever happened, nobody waits for an answer that will not come.
+            # Whatever happened, nobody must wait for an answer that will not come.
             _refuse(taken)
             _refuse(self._waiting)
             self._waiting.clear()
             self._flushing = None
 
     async def _try_to_store(self, taken: list[_Waiting]) -> list[Receipt]:
-        """Their receipts, or none at all."""
+        """Receipts of all records, or none at all."""
         try:
             async with asyncio.timeout(self._limits.deadline_s):
                 receipts = await self._store(taken)
@@ -155,7 +155,7 @@ class DatabaseDevice:
         return taken
 
     async def _store(self, taken: list[_Waiting]) -> list[Receipt]:
-        """Takes from `taken`, and refuses, what the first device wrote after all."""
+        """Store the records; removes from `taken`, and refuses, what the first device wrote."""
         for _ in range(_TRIES):
             if self._position is None:
                 self._position = (await self._sink.positions()).get(self._worker, START)
@@ -182,9 +182,9 @@ class DatabaseDevice:
         raise NotReady("another process moved this worker's place")
 
     async def _write(self, group: _Group, here: Position, there: Position) -> bool:
-        """The short way, unless something has to be looked up first.
+        """Write the short way, unless something has to be looked up first.
 
-        Of the first group of all nothing says yet where it stands.
+        For the very first group, nothing says yet what its place is.
         """
         if self._writer is not None and here != START and not group.needs_look:
             beside = (group.rows, group.keys)
@@ -196,7 +196,7 @@ class DatabaseDevice:
 
     async def _beside(self, group: _Group, connection: AsyncConnection) -> None:
         if self._database.kind == "postgresql":
-            # An acknowledged record must survive whatever the server was told to risk by default.
+            # An acknowledged record must survive whatever durability the server has by default.
             await connection.execute(text("SET LOCAL synchronous_commit = on"))
         await insert_second(connection, group.rows, group.keys)
 

@@ -42,7 +42,7 @@ class SecondRecord(Struct, frozen=True):
 async def insert_second(
     connection: AsyncConnection, records: Sequence[SecondRecord], keys: Sequence[WrappedKey]
 ) -> None:
-    """In the transaction that numbers the records."""
+    """Insert them in the transaction that numbers the records."""
     rows = [msgspec.structs.asdict(record) for record in records]
     await connection.execute(insert(audit_second_records), rows)
     if keys:
@@ -65,9 +65,10 @@ async def taken(
 ) -> frozenset[int]:
     """Places, in a batch of a segment, of records that the database took itself.
 
-    `some` is what the database says to `ANY`.
+    `some` is what the database answers to `ANY`.
 
-    A disk that hung writes what it was given when it goes on, long after its caller went elsewhere.
+    A disk that hung writes what it was given when it recovers, long after the caller went
+    elsewhere.
     """
     columns = audit_second_records.c
     if not some:
@@ -87,7 +88,7 @@ async def numbered(
 async def _known(
     connection: AsyncConnection, batch: list[ProjectedRecord], query: Select[Any]
 ) -> frozenset[int]:
-    """Places of what is among the requests and stages that a query selects."""
+    """Places of records whose request and stage a query selects."""
     each = [(projected.known_record or projected.record) for projected in batch]
     keys = [(record.request_id, record.stage) for record in each]
     ids, request_id = sorted({request for request, _ in keys}), query.selected_columns[0]
@@ -99,7 +100,7 @@ async def _known(
 
 
 class SecondContents:
-    """What was sealed into the database, and its keys."""
+    """The contents sealed into the database, and their keys."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -124,7 +125,7 @@ class SecondContents:
             return (await connection.execute(query.limit(1))).first() is not None
 
     async def sealed(self, place: tuple[str, int, int]) -> SealedContent | None:
-        """The content of one record and its key's line; the line is None once it was destroyed."""
+        """A record's content and its key's line; the line is None once the key was destroyed."""
         columns, keys = audit_second_records.c, audit_second_keys.c
         query = (
             select(columns.sealed, keys.line)
@@ -143,13 +144,13 @@ class SecondContents:
         return SealedContent(bytes(row[0]), line)
 
     async def organisations(self) -> frozenset[str]:
-        """Whose content keys are kept here."""
+        """Organisations whose content keys are kept here."""
         query = select(audit_second_keys.c.organisation).distinct()
         async with self._database.reading() as connection:
             return frozenset((await connection.execute(query)).scalars())
 
     async def matching_keys(self, organisation: str, subject: str | None) -> list[WrappedKey]:
-        """All content keys of a subject, or of a whole organisation, that are kept here."""
+        """All content keys of a subject, or of a complete organisation, that are kept here."""
         columns = audit_second_keys.c
         query = select(columns.line).where(columns.organisation == organisation)
         if subject is not None:
@@ -169,7 +170,7 @@ class SecondContents:
         return found
 
     async def destroy(self, ids: Sequence[str]) -> int:
-        """Destroy these keys; how many of them were here."""
+        """Destroy these keys; returns how many of them were here."""
         destroyed = 0
         wanted = sorted(ids)
         async with self._database.writing() as connection:

@@ -29,11 +29,11 @@ from gateway.store.schema.audit import (
 
 
 _AT_ONCE: Final = 64
-"""How many leaves a tree takes on the event loop; more go to a thread."""
+"""How many leaves are added to a tree on the event loop; more go to a thread."""
 _SECOND = SecondRecord.__struct_fields__
 _KEY = ("key", "organisation", "subject", "line", "master_key_id")
 _TILE = ("organisation", "level", "number", "hashes")
-# One statement moves the place, numbers the records, and locks in the order of all others.
+# One statement moves the place, numbers the records, and locks in the same order as all others.
 _BEGIN: Final = """
     WITH moved AS (
         UPDATE audit_positions SET segment = $2, offset_bytes = $3
@@ -62,7 +62,7 @@ def _type(table: Table, name: str) -> str:
 
 
 def _insert(table: Table, columns: Sequence[str], first: int) -> str:
-    """Rows as one array for each column, which are the parameters from `first` on."""
+    """Rows as one array for each column; the arrays are the parameters from `first` on."""
     arrays = ", ".join(
         f"${number}::{_type(table, name)}[]" for number, name in enumerate(columns, first)
     )
@@ -80,10 +80,10 @@ _PARTS: Final = (
 
 
 def _end() -> str:
-    """What a group stores, once it is numbered."""
+    """The statement that stores a group, once it is numbered."""
     inserts, first = [], 3
     for table, columns in _PARTS:
-        # A name may be there already, by what another worker was answered.
+        # The name may exist already, from an answer to another worker.
         also = " ON CONFLICT DO NOTHING" if table is audit_upstream_names else ""
         inserts.append(f"in_{table.name} AS ({_insert(table, columns, first)}{also})")
         first += len(columns)
@@ -99,7 +99,7 @@ _END: Final = _end()
 
 
 class _TakenError(Exception):
-    """The place is not where it was thought to be; rolls the transaction back."""
+    """The place is not where it was expected; rolls the transaction back."""
 
 
 class SecondWriter:
@@ -116,7 +116,7 @@ class SecondWriter:
         batch: list[ProjectedRecord],
         beside: tuple[Sequence[SecondRecord], Sequence[WrappedKey]],
     ) -> bool:
-        """All of it or nothing; False where the worker's place was not `here`.
+        """Store all or nothing; False if the worker's place was not `here`.
 
         Raises:
             NotReady: the database does not answer.
@@ -145,7 +145,7 @@ class SecondWriter:
         return True
 
     async def let_go(self) -> None:
-        """Give the connection back; it is taken again when it is needed."""
+        """Release the connection; it is taken again when needed."""
         await self._held.let_go()
 
 

@@ -25,10 +25,10 @@ from gateway.telemetry import Event, logger
 
 BATCH_LINES = 500
 ROUND_BATCHES = 20
-"""After so many the next sink has its turn; the duty comes back a second later."""
+"""After this many batches it is the next sink's turn; the duty comes back a second later."""
 LEASE_US = 60_000_000
 APART_US = 10 * LEASE_US
-"""A lease that ends later was taken by a clock that is further ahead than any that is kept."""
+"""A lease that ends later than this was taken by a clock too far ahead to be tolerated."""
 REFUSED_EVERY_US = 10_000_000
 LOOK_S = 10.0
 """How often an idle log is asked for new checkpoints."""
@@ -42,11 +42,11 @@ class Sink(Protocol):
 
     @property
     def problem(self) -> str:
-        """Why it did not take the last delivery, in words of ours; empty when it did."""
+        """Why it did not take the last delivery, in our words; empty if it did."""
         ...
 
     async def deliver(self, lines: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether all of it was taken; if not, all of it comes again."""
+        """Whether all of it was taken; if not, all of it is sent again."""
         ...
 
 
@@ -70,15 +70,15 @@ class Shipper:
         self._log = logger()
         self._failing: set[str] = set()
         self._refusals: dict[str, tuple[int, int]] = {}
-        """By sink: refusals that were not noted yet, and when one was noted last."""
+        """By sink: refusals not noted yet, and when one was last noted."""
         self._looked_s: dict[str, float] = {}
 
     async def perform(self) -> int:
-        """One round for each sink; how many lines were taken in all.
+        """Run one round for each sink; returns how many lines were taken in all.
 
         Raises:
-            NotReady: the database is away.
-            OSError: a segment cannot be read at this moment; the next round tries again.
+            NotReady: the database does not answer.
+            OSError: a segment cannot be read at the moment; the next round tries again.
         """
         taken = 0
         sizes = await self._trees.sizes()
@@ -91,7 +91,7 @@ class Shipper:
         return taken
 
     async def _has_more(self, name: str, sizes: Mapping[str, int]) -> bool:
-        """Without a write: whether there are records, or it is time to look for checkpoints."""
+        """Whether there are records, or it is time to look for checkpoints; writes nothing."""
         now_s = self._clock.monotonic_s()
         columns = audit_cursors.c
         query = select(columns.organisation, columns.position).where(
@@ -132,13 +132,13 @@ class Shipper:
     async def _next(
         self, kind: str, organisation: str, here: int
     ) -> tuple[list[dict[str, Any]], int]:
-        """What comes after the cursor, and where the cursor stands once it was taken."""
+        """What comes after the cursor, and where the cursor is once that is taken."""
         if kind == _CHECKPOINTS:
             signed = await self._trees.between(organisation, here + 1, 2**62, BATCH_LINES)
             found = [structs.asdict(each) | {"root": each.root.hex()} for each in signed]
             return found, signed[-1].signed_us if signed else here
         lines: list[dict[str, Any]] = []
-        # What cannot be read now is delivered when it can: past the cursor nothing comes again.
+        # What cannot be read now must wait: what lies behind the cursor is never sent again.
         query = AuditQuery(organisation=organisation)
         rows = self._records.records(query, after=here, strict=True)
         async for row in rows:
@@ -161,10 +161,10 @@ class Shipper:
     async def _move(
         self, place: tuple[str, str, str], term: int, here: int, position: int, records: int
     ) -> bool:
-        """Move a cursor on and note the delivery; false where it is not where it was any more.
+        """Move a cursor on and note the delivery; False if the cursor was moved in the meantime.
 
-        Likewise where another worker has begun to deliver, or had: what it was sent back to, and
-        what it then delivered, is not skipped.
+        Also False if another worker has begun to deliver since: otherwise what the cursor was sent
+        back to would be skipped.
         """
         sink, kind, organisation = place
         columns = audit_cursors.c
@@ -186,7 +186,7 @@ class Shipper:
         return True
 
     async def _refused(self, name: str, problem: str) -> None:
-        """Note it: the first time at once, then every few seconds with how often it was."""
+        """Note a refusal: the first at once, then every few seconds with their number."""
         self._note(name, failing=True)
         now_us, (count, noted_us) = self._clock.utc_us(), self._refusals.get(name, (0, 0))
         if 0 <= now_us - noted_us < REFUSED_EVERY_US:  # Less than 0: the clock was set back.
@@ -198,18 +198,18 @@ class Shipper:
             await note(connection, run)
 
     def _kept(self, sink: str, term: int) -> Update:
-        """Goes on for as long again, unless another worker has begun since."""
+        """Extend the lease by its full time, unless another worker has begun since."""
         mine = (audit_shippers.c.sink == sink) & (audit_shippers.c.term == term)
         return update(audit_shippers).where(mine).values(until_us=self._clock.utc_us() + LEASE_US)
 
     async def _goes_on(self, sink: str, term: int) -> bool:
-        """Before a delivery: a worker that was stopped meanwhile delivers nothing old."""
+        """Check the lease before a delivery: a stopped worker must not deliver old records."""
         async with self._database.writing() as connection:
             return bool((await connection.execute(self._kept(sink, term))).rowcount)
 
     @asynccontextmanager
     async def _leased(self, name: str) -> AsyncIterator[int]:
-        """The number of this turn at the sink; 0 where another worker has its turn."""
+        """The number of this turn at the sink; 0 if it is another worker's turn."""
         term = await self._take_lease(name)
         try:
             yield term
@@ -250,7 +250,7 @@ class Shipper:
             await connection.execute(update(audit_shippers).where(mine).values(until_us=0))
 
     def _note(self, name: str, *, failing: bool) -> None:
-        """Say it once when a sink stops taking, and once when it takes again."""
+        """Log once when a sink stops taking, and once when it takes again."""
         if failing and name not in self._failing:
             self._failing.add(name)
             self._log.warning(Event.SINK_NOT_TAKEN, component=name)

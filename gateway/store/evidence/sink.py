@@ -48,7 +48,7 @@ _PAGE = 500
 _LAST: Final = 2**63 - 1
 """No record has a higher number."""
 _FEW = 64
-"""So many records become rows and leaves in less than a millisecond."""
+"""This many records become rows and leaves in less than a millisecond."""
 _UNREAD = AuditRecord("intent", "", "", 0)
 """Stands for a record whose bytes are damaged, or gone with their segment."""
 Also = Callable[[AsyncConnection], Awaitable[None]]
@@ -64,7 +64,7 @@ _STORED = (
 
 
 class AuditQuery(Struct, frozen=True):
-    """Which records; every field that is not None must hold."""
+    """Selects records; every field that is not None must match."""
 
     organisation: str | None = None
     stage: str | None = None
@@ -96,7 +96,7 @@ class DatabaseAuditSink:
     """See `projecting.projector.AuditSink`; any number of processes may store at once."""
 
     def __init__(self, database: Database, directory: Path | None = None) -> None:
-        """With the audit `directory`, SQLite keeps no copy of the records: they are read there."""
+        """With the audit `directory`, SQLite keeps no copy of records, but reads them there."""
         self._database = database
         self._directory = directory
         self._keeps_bytes = directory is None or database.kind == "postgresql"
@@ -119,7 +119,7 @@ class DatabaseAuditSink:
     ) -> bool:
         """See the protocol; records that the second device took already are left out.
 
-        `also` is what the second device stores beside its own records.
+        `also` is what the second device stores with its own records.
 
         Raises:
             CopiesError: `unless_numbered`, and the log has the first device's copies already.
@@ -135,7 +135,8 @@ class DatabaseAuditSink:
                 numbers = await recalled(connection, batch, awaited)
                 new = _without(batch, numbers) if numbers else batch
                 before, some = await take_numbers(connection, kind, new, and_ask=ANY)
-                # Only now: others that store records of these organisations wait for their numbers.
+                # As late as possible: others that store records of these organisations wait for
+                # their numbers.
                 if also is None:
                     copies = await taken(connection, batch, some)
                 elif unless_numbered:
@@ -170,14 +171,14 @@ class DatabaseAuditSink:
         """
         is_timed, last = query.since_us is not None or query.until_us is not None, _LAST
         if is_timed and query.organisation is None:
-            # Times lead to numbers inside one log only.
+            # Times lead to numbers only inside one log.
             for name in await self._logs():
                 of_log = structs.replace(query, organisation=name)
                 async for record in self.records(of_log, strict=strict):
                     yield record
             return
         if is_timed and query.organisation is not None:
-            # Otherwise each page would search for its beginning among all records of the time.
+            # Otherwise each page would search for its beginning among all records of that time.
             span = await self.span(query.organisation, query.since_us, query.until_us)
             first, last = span or (last, 0)
             after = max(after, first - 1)
@@ -233,7 +234,7 @@ class DatabaseAuditSink:
     async def span(
         self, organisation: str, since_us: int | None, until_us: int | None
     ) -> tuple[int, int] | None:
-        """First and last number of an organisation's records of a time; None if there are none."""
+        """First and last number of an organisation's records in a period; None without any."""
         # For the minimum of a bare column PostgreSQL searches from the beginning of the log.
         number = audit_records.c.sequence + 0
         query = _matching(
@@ -244,7 +245,7 @@ class DatabaseAuditSink:
         return None if first is None else (first, last)
 
     async def policy_digests(self, organisation: str, first: int, last: int) -> set[str]:
-        """Digests of the policy documents that records in a part of a log name."""
+        """Digests of the policy documents that are named by records in a part of a log."""
         columns = audit_records.c
         query = (
             select(columns.policy_digest)
@@ -259,7 +260,7 @@ class DatabaseAuditSink:
             return set((await connection.execute(query)).scalars())
 
     async def began_us(self, organisation: str) -> int:
-        """When the first record of an organisation was written; 0 where there is none."""
+        """When an organisation's first record was written; 0 if there is none."""
         columns = audit_records.c
         query = (
             select(columns.utc_us)
@@ -280,13 +281,13 @@ class DatabaseAuditSink:
         return [row for row in found if row.projected.raw_json]
 
     async def outcome(self, organisation: str, request_id: str) -> AuditRecord | None:
-        """The first outcome of a request; None if it is not here, or not here yet."""
+        """The first outcome of a request; None if it is not here, or not yet."""
         query = AuditQuery(organisation=organisation, stage="outcome", request_id=request_id)
         found = await self.newest(query, 1)
         return found[0].projected.record if found else None
 
     async def parked(self, organisation: str, batch: str, line: int) -> OpenIntent | None:
-        """The newest intent of a batch's line that was to wait for a vendor; None if there is none.
+        """The newest intent of a batch's line that waits for a vendor; None without one.
 
         All of the batch's intents are read: no index finds lines by their number.
         """
@@ -327,7 +328,7 @@ class DatabaseAuditSink:
         again = await repeats(connection, batch)
         new = _without(batch, numbers) if numbers else batch
         names = organisations_of(new)
-        # For few records it would take longer to wake a thread, twice.
+        # For few records, waking a thread twice would take longer.
         apart = _at_once if len(batch) <= _FEW else asyncio.to_thread
         grown = saving(await apart(grow, new, names, before))
         following = {name: size + 1 for name, (size, _) in before.items()}
@@ -370,9 +371,10 @@ def _matching(query: AuditQuery) -> Select[Any]:
 
 
 def _after(query: AuditQuery, place: tuple[str, int], last: int) -> list[ColumnElement[bool]]:
-    """Where a page begins, as a condition that the index of the records answers as well.
+    """The beginning of a page, as a condition that the index of the records can answer.
 
-    Inside one log only numbers: SQLite searches two columns together only in an index of the two.
+    Inside one log it is only numbers: SQLite searches two columns together only in an index on
+    both.
     """
     columns = audit_records.c
     if query.organisation is None:

@@ -15,18 +15,18 @@ from gateway.types import AuditRecord
 
 
 CALLED_LOST: Final = "{} records are called lost, and deeds say so of {}"
-"""Whoever can write to the database only, can hide a record by calling it lost there."""
+"""Otherwise someone with write access to the database only could hide a record as lost."""
 Ordered = Mapping[str, Any]
 
 
 class ToldDeed(Struct, frozen=True):
-    """One that was begun; whether it was done only its effect says."""
+    """A deed that was begun; only its effect says whether it was done."""
 
     sequence: int
     record: AuditRecord
     ordered: Ordered
     is_failed: bool
-    """Whoever ordered it was told so; it may have been done all the same."""
+    """The person was told that it failed; it may have been done all the same."""
 
 
 class ToldDeeds:
@@ -36,7 +36,7 @@ class ToldDeeds:
         self._sink = sink
 
     async def of(self, *actions: str, after: int = 0) -> list[ToldDeed]:
-        """Those of these kinds with greater numbers than `after`, in their order.
+        """The deeds of these kinds with numbers greater than `after`, in order.
 
         Raises:
             NotReady: the database does not answer.
@@ -56,16 +56,16 @@ class ToldDeeds:
         ]
 
     async def orders(self, *actions: str) -> tuple[list[ToldDeed], list[ToldDeed]]:
-        """Those that did not fail by number, and again by time."""
+        """The deeds that did not fail, by number, and again by time."""
         done = [deed for deed in await self.of(*actions) if not deed.is_failed]
         return done, sorted(done, key=lambda deed: deed.record.utc_us)
 
     async def declared_lost(self) -> int:
-        """How many records people said are lost: the database alone could hide any by its word."""
+        """How many records people declared lost: the database alone could hide any record."""
         return sum(int(deed.ordered["records"]) for deed in await self.of("records.lost"))
 
     async def lost_masters(self) -> set[str]:
-        """Ids of the master keys in whose place people took others."""
+        """Ids of the master keys that people replaced."""
         deeds = await self.of("master_key.adopted")
         return {key_id for deed in deeds for key_id in deed.ordered.get("instead_of", ())}
 

@@ -46,8 +46,8 @@ _T = TypeVar("_T")
 _NO_HASHES = [bytes(32)] * TILE_HASHES
 _KEYS_AT_ONCE = 200
 _MOMENTS_AT_ONCE = 500
-# Made once: what is asked for every few seconds, by a worker that does nothing else, takes longer
-# to be made than to be answered.
+# Built once: an idle worker runs these queries every few seconds, and building them takes longer
+# than answering them.
 _TREES = select(audit_sequences)
 _SIZES = select(audit_sequences.c.organisation, audit_sequences.c.next_sequence)
 _GROWN = (
@@ -60,7 +60,7 @@ _FULL = insert(audit_tiles)
 
 def _newest_of_all() -> Select[Any]:
     columns, other = audit_checkpoints.c, audit_checkpoints.alias()
-    # One look into the index for each log; a log that was ever signed has a sequence, or had.
+    # One index lookup for each log; every log that was ever signed has a sequence, or had one.
     last = (
         select(func.max(other.c.signed_us))
         .where(other.c.organisation == audit_sequences.c.organisation)
@@ -95,7 +95,7 @@ class Growth(Struct, frozen=True):
 def grow(
     batch: list[ProjectedRecord], names: list[str], before: Mapping[str, tuple[int, bytes]]
 ) -> list[Growth]:
-    """Add a batch to the trees; `names` says whose each record is, `before` size and open tiles.
+    """Add a batch to the trees; `names` gives each record's log, `before` size and open tiles.
 
     Raises:
         TreeDamaged: an organisation's open tiles do not fit its size.
@@ -113,7 +113,7 @@ def grow(
 
 
 def saving(growths: list[Growth]) -> list[Asking]:
-    """What stores what grew, in the transaction that numbered it."""
+    """Statements that store the growth, in the transaction that numbered it."""
     grown = [{"grown": each.organisation, "tiles": each.open_tiles} for each in growths]
     tiles = [
         {
@@ -125,7 +125,7 @@ def saving(growths: list[Growth]) -> list[Asking]:
         for growth in growths
         for tile in growth.full
     ]
-    # A statement without values to run it with would be run once, without any.
+    # A statement given no values would be run once, without any.
     return [(statement, rows) for statement, rows in ((_GROWN, grown), (_FULL, tiles)) if rows]
 
 
@@ -177,7 +177,7 @@ class DatabaseAuditTrees:
             columns.number.between(first, last),
         )
         async with self._database.reading() as connection:
-            # Before the tiles: what has become full since then is among them.
+            # Read before the tiles, so that tiles that have become full since are among them.
             tree = await _tree_in(connection, organisation)
             stored = {number: bytes(hashes) for number, hashes in await connection.execute(full)}
         pieces = []
@@ -194,7 +194,7 @@ class DatabaseAuditTrees:
         return next(iter(await self.latest(organisation, 1)), None)
 
     async def latest(self, organisation: str, limit: int) -> list[SignedCheckpoint]:
-        """The last that were signed, newest first."""
+        """The last signed checkpoints, newest first."""
         columns = audit_checkpoints.c
         query = select(audit_checkpoints).where(columns.organisation == organisation)
         async with self._database.reading() as connection:
@@ -217,7 +217,7 @@ class DatabaseAuditTrees:
     async def spread(
         self, organisation: str, since_us: int, until_us: int, count_max: int
     ) -> tuple[int, Sequence[SignedCheckpoint]]:
-        """How many were signed in a period, and at most so many of them: evenly, from the first.
+        """How many were signed in a period, and up to `count_max` of them: evenly, from the first.
 
         The database chooses: a log that was idle for a year has a million.
         """
@@ -249,11 +249,11 @@ class DatabaseAuditTrees:
         return SignedCheckpoint(*row) if row else None
 
     async def lacking(self, moments: Collection[Moment]) -> set[Moment]:
-        """Those of which no checkpoint is kept.
+        """The moments of which no checkpoint is kept.
 
         Raises:
-            NotReady: the database does not answer, or is one that follows another: what it lacks it
-                may be about to get.
+            NotReady: the database does not answer, or is a replica, which may be about to get what
+                it lacks.
         """
         asked, kept = sorted(moments), set[Moment]()
         async with self._database.reading() as connection:
@@ -261,21 +261,22 @@ class DatabaseAuditTrees:
                 query = kept_of(asked[start : start + _MOMENTS_AT_ONCE])
                 kept |= {(name, at) for name, at in (await connection.execute(query)).all()}
             lacking = set(asked) - kept
-            # Asked of the same server: others of the pool may be connected to another one.
+            # Asked of the same server: other connections of the pool may lead to another one.
             if lacking and await is_read_only_in(connection):
                 raise NotReady("the database takes no writes", retry_after_s=1.0)
         return lacking
 
     async def keep(self, checkpoints: Sequence[SignedCheckpoint]) -> list[SignedCheckpoint]:
-        """Those that were kept; not what was made of a log that another worker signed further on.
+        """Keep checkpoints, and return those kept: not if another worker signed further on.
 
-        The maker was stopped in between. Kept, it would be the newest, and prove less than before.
+        Their maker was stopped in between. Such a checkpoint would be the newest, and prove less
+        than the previous one.
         """
         if not checkpoints:
             return []
         names = {"names": sorted({each.organisation for each in checkpoints})}
         async with self._database.writing() as connection:
-            # Whoever numbers or signs waits: the sizes stay as they are until the end.
+            # Others that number or sign wait: the sizes stay as they are until the end.
             await connection.execute(_HELD, names)
             found = (await connection.execute(_NEWEST_OF, names)).all()
             newest = {row.organisation: (row.size, row.signed_us) for row in found}
@@ -287,7 +288,7 @@ class DatabaseAuditTrees:
 
 
 def _goes_on(checkpoint: SignedCheckpoint, newest: tuple[int, int] | None) -> bool:
-    """Whether it covers no less than the newest, given as its size and moment, and is later."""
+    """Whether it covers no less than the newest, given by size and moment, and is later."""
     if newest is None:
         return True
     size, signed_us = newest
@@ -295,9 +296,9 @@ def _goes_on(checkpoint: SignedCheckpoint, newest: tuple[int, int] | None) -> bo
 
 
 def kept_of(moments: Sequence[Moment]) -> Select[Any]:
-    """Those of some moments that are there; `moments` are in order.
+    """Those moments whose checkpoint exists; `moments` are in order.
 
-    By its organisation each: in a list of pairs SQLite looks up none, but reads the whole index.
+    One condition per organisation: for a list of pairs SQLite reads the complete index.
     """
     columns = audit_checkpoints.c
     asked = [

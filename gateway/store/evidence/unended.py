@@ -33,19 +33,20 @@ from gateway.store.workers import workers
 
 
 LOOKED_AT_US: Final = 2 * 3_600_000_000
-"""Of a worker's time; what it had begun before, only lines of batches are still open of."""
+"""The time of a worker that is searched; of what it began earlier, only lines of batches are
+open."""
 BATCHES_US: Final = 3 * 86_400_000_000
-"""Lines are looked for in batches that were made so long before; those that go on wait for them."""
+"""Lines are looked for in batches made within this time; those that go on wait for them."""
 _SKEW_US: Final = 60_000_000
 
 
 class Unended(Struct, frozen=True):
-    """What one worker left."""
+    """What one worker left open."""
 
     worker: str
     requests: int
     gone_us: int
-    """For how long nothing was heard of it."""
+    """How long ago it was last heard of."""
     since_us: int = 0
     """When the oldest of them began."""
 
@@ -56,7 +57,7 @@ class Silent(Struct, frozen=True):
     worker: str
     heard_us: int
     requests: int
-    """Without an outcome, of its last hours; and lines of batches that are over."""
+    """Requests without an outcome, of its last hours; and lines of batches that are over."""
     since_us: int
     """When the oldest of them began; 0 for none."""
     retired_us: int = 0
@@ -73,7 +74,7 @@ class UnendedReader:
         self._clock = clock
 
     async def read(self, organisation: str | None = None) -> list[Unended]:
-        """By worker, of one organisation or all; without those that left nothing.
+        """Unended requests by worker, of one organisation or all; without workers that left none.
 
         Raises:
             NotReady: the database does not answer.
@@ -87,7 +88,7 @@ class UnendedReader:
         return found
 
     async def silent(self) -> list[Silent]:
-        """Every worker that is gone, by name, also where it left nothing; counted now.
+        """Every gone worker, by name, even if it left nothing; counted now.
 
         Raises:
             NotReady: the database does not answer.
@@ -108,7 +109,7 @@ class UnendedReader:
         ]
 
     async def kept(self) -> list[Unended]:
-        """As it was counted last, of all organisations: one small table is read."""
+        """The last counts, of all organisations; reads one small table."""
         columns, now_us = gone_workers.c, self._clock.utc_us()
         query = select(gone_workers).where(columns.requests > 0).order_by(columns.worker)
         async with self._database.reading() as connection:
@@ -118,7 +119,7 @@ class UnendedReader:
         ]
 
     async def count(self) -> None:
-        """Keep what is open now, for as long as something is.
+        """Save the counts of what is open now, for as long as something is.
 
         Raises:
             NotReady: the database does not answer.
@@ -141,7 +142,7 @@ class UnendedReader:
             await connection.execute(over.where(columns.retired_us == 0))
 
     async def _gone(self, now_us: int) -> Mapping[str, int]:
-        """Workers of which nothing was heard for long enough, with when that was last."""
+        """Workers that were not heard of for long enough, and when they last were."""
         last_us = now_us - round(GONE_AFTER_S * 1e6)
         spoke = select(workers.c.worker, workers.c.seen_us)
         known = select(gone_workers.c.worker, gone_workers.c.heard_us)
@@ -153,7 +154,7 @@ class UnendedReader:
     async def _counted(
         self, worker: str, heard_us: int, organisation: str | None
     ) -> tuple[int, int]:
-        """How many, and when the oldest began; 0 where there is none."""
+        """How many, and when the oldest began; 0 if there are none."""
         count, since_us = 0, 0
         async with self._database.reading() as connection:
             for query in _open_of(worker, heard_us, organisation):
@@ -189,6 +190,6 @@ def _open_of(worker: str, heard_us: int, organisation: str | None) -> list[Selec
             begun.utc_us >= heard_us - LOOKED_AT_US,
             begun.utc_us <= heard_us + _SKEW_US,
         ),
-        # Written out, because the index of lines is taken only for what is seen to be one.
+        # Written out, because the index of lines is used only if the query repeats its condition.
         counted.where(literal_column("(batch <> '')"), begun.batch.in_(over)),
     ]

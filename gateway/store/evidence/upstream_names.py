@@ -27,17 +27,17 @@ Name = tuple[str, str, str]
 """Organisation, the upstream's name, and what it leads to."""
 COLUMNS: Final = ("organisation", "name", "leads_to")
 LENGTH_MAX: Final = 200
-"""Of the name and of what it leads to: an index takes only so much, and ids are shorter."""
+"""Longest name and target: an index entry has limited room, and ids are shorter."""
 FOUND_MAX: Final = 6
 _AT_ONCE: Final = (64, 8, 1)
-"""SQLite's driver gives the interpreter away for each execution: as few as may be."""
+"""SQLite's driver releases the interpreter for each execution, so there should be few."""
 _INSERT: Final = f"INSERT INTO {audit_upstream_names.name} ({', '.join(COLUMNS)})"
 _ANEW: Final = "ON CONFLICT DO NOTHING"
 _ARRAYS: Final = f"{_INSERT} SELECT * FROM unnest($1::text[], $2::text[], $3::text[]) {_ANEW}"  # noqa: S608 - our own names
 
 
 def names_in(batch: list[ProjectedRecord]) -> list[Name]:
-    """Those in some records, each once and in one order for all writers."""
+    """The names in some records, each once and in one order for all writers."""
     found: set[Name] = set()
     for projected in batch:
         record = projected.known_record or projected.record
@@ -57,7 +57,7 @@ def _names_of(record: AuditRecord) -> Iterator[Name]:
 
 
 async def write_names(connection: AsyncConnection, kind: DatabaseKind, names: list[Name]) -> None:
-    """In the transaction of the rows; what is there already stays as it is."""
+    """Write them in the transaction of the rows; names that exist stay as they are."""
     if not names:
         return
     driver = await driver_of(connection)
@@ -87,9 +87,9 @@ class UpstreamNames:
         self._database = database
 
     async def lead_to(self, organisation: str, name: str) -> list[str]:
-        """Ids of requests and batches of an organisation, a few at most; raises NotReady.
+        """Ids of an organisation's requests and batches, a few at most; raises NotReady.
 
-        A batch that a vendor is still working on is found by the parcel.
+        A batch that a vendor is still working on is found by its parcel.
         """
         columns = audit_upstream_names.c
         recorded = (
