@@ -22,21 +22,21 @@ _AT_ONCE: Final = 500
 
 
 class DatedKey(Struct, frozen=True):
-    """A content key by its name, and the day that it is of."""
+    """A content key by name, and the day it is for."""
 
     key: str
     day: int
 
 
 class Attempt(Struct, frozen=True):
-    """One; the first found everything, each later one what was left."""
+    """One attempt; the first found everything, each later one what was left."""
 
     by: str
     begun_us: int
     keys: tuple[DatedKey, ...]
     kept: Holdings
     folder: str = ""
-    """The mark of the audit folder where it was agreed to; empty of an older program."""
+    """The mark of the audit folder where it was approved; empty if an older program noted it."""
 
 
 class _Certified(Struct, frozen=True):
@@ -50,7 +50,7 @@ class ErasureAttempts:
         self._database = database
 
     async def of(self, case_id: str) -> list[Attempt]:
-        """The oldest first."""
+        """The attempts at a case, oldest first."""
         columns = erasure_attempts.c
         query = select(columns.found).where(columns.case_id == case_id).order_by(columns.begun_us)
         async with self._database.reading() as connection:
@@ -58,7 +58,7 @@ class ErasureAttempts:
         return [msgspec.json.decode(each, type=Attempt) for each in found]
 
     async def in_folder(self, case_ids: Sequence[str], folder: str) -> dict[str, list[Attempt]]:
-        """By case, those that were made where this audit folder is.
+        """By case, the attempts made where this audit folder is.
 
         Without the keys that the case's certificate names already: these are counted.
         """
@@ -84,7 +84,7 @@ class ErasureAttempts:
         return found
 
     async def begun(self, organisation: str) -> dict[str, Attempt]:
-        """The last one of each case that is open still, by the case: none came to its end."""
+        """By case, the last attempt at each open case; none of them was completed."""
         columns = erasure_attempts.c
         query = (
             select(columns.case_id, columns.found)
@@ -98,23 +98,23 @@ class ErasureAttempts:
 
     @staticmethod
     def none_of(case_id: str) -> ColumnElement[bool]:
-        """Whether none was begun, for a change of the case that depends on it."""
+        """Whether no attempt was begun, as a condition for a change of the case."""
         return ~exists().where(erasure_attempts.c.case_id == case_id)
 
     async def note(self, case_id: str, attempt: Attempt) -> None:
-        """Before it destroys anything; it began when it claimed the case.
+        """Note an attempt before it destroys anything; it began when it claimed the case.
 
         Raises:
-            CustodyRefused: the case is somebody else's by now, or a hold was set since it was
-                agreed to: until here reading took its time.
+            CustodyRefused: the case has been taken over, or a hold was set since approval: reading
+                took its time.
         """
         mine = (erasure_cases.c.id == case_id) & (erasure_cases.c.claimed_us == attempt.begun_us)
         said = msgspec.json.encode(attempt).decode()
-        # By the clock that requests are dated by whose answers end after it (`erased_since`).
+        # By the clock that dates requests whose answers end after it (`erased_since`).
         noted_us = await database_now_us(self._database)
         values = {"case_id": case_id, "begun_us": noted_us, "found": said}
         async with self._database.writing() as connection:
-            # Whoever would take the case over waits for this row.
+            # A process that wants to take the case over waits for this row.
             hold = update(erasure_cases).where(mine).values(claimed_us=attempt.begun_us)
             if not (await connection.execute(hold)).rowcount:
                 raise CustodyRefused("somebody else carries it out by now: nothing was destroyed")
@@ -130,7 +130,7 @@ def _certified(certificate: str) -> frozenset[str]:
 
 
 def holds_on(case_id: str) -> Select[str, str]:
-    """Those in force that cover some of what a case would destroy."""
+    """Holds in force that cover some of what a case would destroy."""
     holds, cases = audit_holds.c, erasure_cases.c
     return (
         select(holds.id, holds.reason)
@@ -140,16 +140,16 @@ def holds_on(case_id: str) -> Select[str, str]:
 
 
 def covers() -> ColumnElement[bool]:
-    """Whether a hold is on some of what a case would destroy, of one organisation."""
+    """Whether a hold of one organisation covers some of what a case would destroy."""
     holds, cases = audit_holds.c, erasure_cases.c
     return or_(holds.subject == "", cases.subject == "", holds.subject == cases.subject)
 
 
 def keys_of(attempts: Sequence[Attempt]) -> list[DatedKey]:
-    """All that they found together, each once."""
+    """All keys that the attempts found, each once."""
     return list({key.key: key for attempt in attempts for key in attempt.keys}.values())
 
 
 def most_of(attempts: Sequence[Attempt]) -> Holdings:
-    """What was kept when the most of it was: what one destroyed the next does not find."""
+    """What was kept at most: an attempt does not find what an earlier one destroyed."""
     return max((attempt.kept for attempt in attempts), key=lambda kept: kept.things)

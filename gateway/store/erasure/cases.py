@@ -26,15 +26,15 @@ from gateway.store.schema.custody import erasure_cases, erasure_reports
 
 
 CLAIM_US: Final = HOUR_US // 4
-"""After this long whoever claimed a case is taken to have crashed, and it may be tried again."""
+"""After this long, whoever claimed a case is assumed to have crashed, and it may be tried again."""
 
 
 class LawClock(Struct, frozen=True):
-    """How long a case may stay open, and how long it has to."""
+    """The time limits of a case."""
 
     due_us: int
     notice_us: int = 0
-    """For so long whoever it concerns has notice of it; before, nothing is erased."""
+    """How long the person concerned has notice; nothing is erased earlier."""
 
 
 LAWS: Final = {
@@ -42,30 +42,30 @@ LAWS: Final = {
     "dpdp": LawClock(90 * DAY_US, notice_us=48 * HOUR_US),
     "contract": LawClock(7 * DAY_US),
 }
-"""By what a case rests on; engineering figures, to be confirmed by counsel.
+"""Time limits by legal basis; engineering figures, to be confirmed by counsel.
 
 GDPR, Article 12(3): within a month of the request, counted as thirty days. India's DPDP Rules 2025:
-who it concerns is told at least 48 hours before an erasure (rule 8), and answered within ninety
-days (rule 14); the 48 hours are a time to wait, not one to be done in. A contract: a week.
+the person concerned is told at least 48 hours before an erasure (rule 8), and answered within
+ninety days (rule 14); the 48 hours are a time to wait, not a deadline. A contract: a week.
 """
 _C: Final = erasure_cases.c
 _LISTED: Final = Order(
     (case((_C.state == "open", 0), else_=1).label("is_over"), _C.due_us, _C.id),
 )
-"""Open ones first, the most urgent before the others."""
+"""Open cases first, the most urgent before the others."""
 _AS_ASKED: Final = Order((_C.asked_us, _C.id))
 _ID_BYTES: Final = 6
 _ENDS: Final = {"done": "agreed to and carried out"}
-"""How a state is said of what somebody did; `withdrawn` is a word for it itself."""
+"""How a state is described as somebody's deed; `withdrawn` needs no other word."""
 
 
 class ErasureCase(Struct, frozen=True):
-    """Somebody's wish to be forgotten, or an organisation's."""
+    """A request to erase an end user's content, or an organisation's."""
 
     id: str
     organisation: str
     subject: str
-    """The keyed digest of the end user; empty is the whole organisation."""
+    """The keyed digest of the end user; empty for the complete organisation."""
     law: str
     ticket: str
     opened_by: str
@@ -74,61 +74,61 @@ class ErasureCase(Struct, frozen=True):
     state: str = "open"
     """`open`, `done` or `withdrawn`."""
     closed_by: str = ""
-    """Of one that is done, who agreed to what `asked_by` asked for."""
+    """For a finished case, who approved what `asked_by` requested."""
     closed_us: int = 0
     keys: int = 0
-    """How many were destroyed."""
+    """How many keys were destroyed."""
     certificate: str = ""
     """JSON; empty while nothing is done."""
     asked_by: str = ""
-    """Who wants it carried out now; empty while nobody does."""
+    """Who requests that it be carried out now; empty if nobody does."""
     asked_us: int = 0
     claimed_us: int = 0
-    """Since when it is being carried out; 0 while it is not."""
+    """When someone began to carry it out; 0 while nobody does."""
     declined_by: str = ""
-    """Who left it undone the last time that it was asked for."""
+    """Who declined the last request to carry it out."""
     declined_us: int = 0
     comment: str = ""
-    """What was said with the last verdict."""
+    """The comment on the last verdict."""
     closed_revision: int = 0
-    """The counter of changes that told the workers of its end; 0 where none did."""
+    """The counter of changes that told the workers of its end; 0 if none did."""
     reached_us: int = 0
-    """When the last audit folder that it waited for had reported; 0 before."""
+    """When the last audit folder that it waited for had reported; 0 before that."""
     awaited: str = ""
-    """JSON: the workers whose folders it waits for; empty where nobody has said."""
+    """JSON: the workers whose folders it waits for; empty if that was not recorded."""
     copies: tuple[VendorCopy, ...] = ()
-    """What vendors hold, or held, of it."""
+    """The copies of its content that vendors hold, or held."""
 
     @property
     def copies_left(self) -> int:
-        """How many of them their vendors may still have."""
+        """How many copies vendors may still have."""
         return sum([copy.is_left for copy in self.copies])
 
     @property
     def noticed_us(self) -> int:
-        """From when on it may be carried out: whoever it concerns has had notice for so long."""
+        """When the notice to the person concerned is over and the case may be carried out."""
         clock = LAWS.get(self.law)
         return self.opened_us + (clock.notice_us if clock else 0)
 
     def is_claimed(self, now_us: int) -> bool:
-        """Whether somebody carries it out now, for all that is known."""
+        """Whether, as far as is known, somebody is carrying it out now."""
         return now_us - CLAIM_US < self.claimed_us < now_us + CLAIM_US
 
     @property
     def is_asked(self) -> bool:
-        """Whether somebody waits for another to decide."""
+        """Whether it waits for a second person to decide."""
         return self.state == "open" and bool(self.asked_by)
 
 
 class ErasureCaseReader:
-    """Reads what stands of all organisations of one database; that needs no key."""
+    """Reads the cases of all organisations of one database; needs no key."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._copies = VendorCopies(database, clock)
 
     async def of(self, organisation: str) -> list[ErasureCase]:
-        """All: open ones first, the most urgent before the others."""
+        """All cases: open ones first, the most urgent before the others."""
         async with self._database.reading() as connection:
             query = _LISTED.reading(_of(organisation))
             rows = (await connection.execute(query)).mappings().all()
@@ -142,7 +142,7 @@ class ErasureCaseReader:
         return (await self._with_copies([ErasureCase(**row)]))[0] if row else None
 
     async def found(self, case_id: str) -> ErasureCase:
-        """Raises CustodyRefused where there is none with this id."""
+        """The case with this id; raises CustodyRefused if there is none."""
         query = select(_C.organisation).where(_C.id == case_id)
         async with self._database.reading() as connection:
             organisation = (await connection.execute(query)).scalar_one_or_none()
@@ -168,7 +168,7 @@ class ErasureCases(ErasureCaseReader):
     async def open(
         self, actor: str, organisation: str, subject: str, law: str, ticket: str
     ) -> ErasureCase:
-        """Raises CustodyRefused without a ticket, or of a law that has no clock here."""
+        """Open a case; raises CustodyRefused without a ticket, or for a law unknown here."""
         if law not in LAWS:
             reason = f"the law that sets its clock is one of {', '.join(LAWS)}"
             raise CustodyRefused(reason, "law")
@@ -190,12 +190,12 @@ class ErasureCases(ErasureCaseReader):
     async def page(
         self, organisation: str, first: int, limit: int, after: str = ""
     ) -> Part[ErasureCase]:
-        """Some of them; `after` is the key of the last before them."""
+        """A page of the cases; `after` is the key of the last one before it."""
         part = await self._part(_of(organisation), _LISTED, (first, after), limit)
         return part.of(await self._with_copies(part.rows))
 
     async def urgent(self, organisation: str, limit: int) -> tuple[Part[ErasureCase], int]:
-        """Open ones, the most urgent first, and how many are late; without vendors' copies."""
+        """Open cases, most urgent first, and how many are late; without vendors' copies."""
         is_open = _C.state == "open"
         late = select(func.count()).where(
             _C.organisation == organisation, is_open, _C.due_us < self._clock.utc_us()
@@ -206,18 +206,18 @@ class ErasureCases(ErasureCaseReader):
         return await self._part(query, _LISTED, START, limit), late_count
 
     async def dues(self, organisation: str) -> list[int]:
-        """When those that are open are due."""
+        """When the open cases are due."""
         query = select(_C.due_us).where(_C.organisation == organisation, _C.state == "open")
         async with self._database.reading() as connection:
             return list((await connection.execute(query)).scalars())
 
     async def states(self, organisation: str) -> Counter[str]:
-        """How many there are in each state."""
+        """How many cases there are in each state."""
         async with self._database.reading() as connection:
             return await count_by(connection, _C.state, _C.organisation == organisation)
 
     async def erased(self, organisation: str, subjects: Sequence[str]) -> dict[str, list[int]]:
-        """When content of each of these was erased, everybody's too; a subject may be empty."""
+        """When content of each subject was erased, everybody's included; a subject may be empty."""
         query = select(_C.subject, _C.closed_us).where(
             _C.organisation == organisation,
             _C.state == "done",
@@ -233,20 +233,20 @@ class ErasureCases(ErasureCaseReader):
     async def asked(
         self, organisation: str, first: int, limit: int, after: str = ""
     ) -> Part[ErasureCase]:
-        """What waits for a second person, the longest waiting first; without vendors' copies."""
+        """Cases that wait for a second person, longest waiting first; without vendors' copies."""
         query = select(erasure_cases).where(*_waits(organisation))
         return await self._part(query, _AS_ASKED, (first, after), limit)
 
     async def asked_by(self, organisation: str) -> Counter[str]:
-        """How many of them wait, by who asked."""
+        """How many of them wait, by who made the request."""
         async with self._database.reading() as connection:
             return await count_by(connection, _C.asked_by, *_waits(organisation))
 
     async def ask(self, actor: str, case: ErasureCase, told: dict[str, str]) -> None:
-        """Want a case carried out now; `told` is what it would destroy, for the record.
+        """Request that a case be carried out now; `told`, for the record, is what it would destroy.
 
         Raises:
-            CustodyRefused: it is not open, or asked for already.
+            CustodyRefused: it is not open, or was requested already.
         """
         require_open(case)
         if case.asked_by:
@@ -257,10 +257,10 @@ class ErasureCases(ErasureCaseReader):
         await self.change(case, asked_by=actor, asked_us=now_us)
 
     async def decline(self, actor: str, case: ErasureCase, comment: str) -> None:
-        """Leave undone what somebody asked for; the case stays open.
+        """Decline a request to carry the case out; the case stays open.
 
         Raises:
-            CustodyRefused: nobody asked, it is their own, or they do not say why.
+            CustodyRefused: there is no request, it is their own, or they give no reason.
         """
         require_asked(case, actor)
         said = said_with(comment)
@@ -271,7 +271,7 @@ class ErasureCases(ErasureCaseReader):
         await self.change(case, asked_by="", asked_us=0, **values)
 
     async def recall(self, actor: str, case: ErasureCase) -> None:
-        """Take back what one asked for; raises CustodyRefused where nobody did, or another."""
+        """Withdraw one's own request; raises CustodyRefused if there is none or another's."""
         require_wanted(case)
         if not same_person(actor, case.asked_by):
             raise CustodyRefused("what was asked for is taken back by who asked")
@@ -289,18 +289,18 @@ class ErasureCases(ErasureCaseReader):
             raise CustodyRefused("an erasure that was begun is carried out to its end")
         await self._custody.record(actor, "erasure.withdrawn", case.organisation, case=case.id)
         closed = {"closed_by": actor, "closed_us": self._clock.utc_us()}
-        # Asked once more with the change: one may have been begun, and failed, since.
+        # Checked again with the change: an attempt may have begun, and failed, since.
         unbegun = self.attempts.none_of(case.id)
         await self.change(case, unbegun, state="withdrawn", asked_by="", asked_us=0, **closed)
 
     async def claim(self, case: ErasureCase) -> int:
-        """Before it is carried out; when that was. Raises CustodyRefused where another does it."""
+        """Claim a case to carry it out; returns when. Raises CustodyRefused if another did."""
         now_us = self._clock.utc_us()
         await self.change(case, claimed_us=now_us)
         return now_us
 
     async def release(self, case: ErasureCase, claimed_us: int) -> None:
-        """After it failed: it may be tried again at once."""
+        """Release a case after a failure: it may be tried again at once."""
         mine = (_C.id == case.id) & (_C.claimed_us == claimed_us)
         async with self._database.writing() as connection:
             await connection.execute(update(erasure_cases).where(mine).values(claimed_us=0))
@@ -308,7 +308,7 @@ class ErasureCases(ErasureCaseReader):
     async def close(
         self, case: ErasureCase, claimed_us: int, report: dict[str, Any], **values: object
     ) -> ErasureCase:
-        """After it was carried out here, as `report` (a row) says; all workers hear of it."""
+        """Close a case that was carried out here, as the row `report` says; all workers hear it."""
         mine = (_C.id == case.id) & (_C.claimed_us == claimed_us)
         done = values | {"state": "done", "closed_us": self._clock.utc_us(), "claimed_us": 0}
         async with self._database.writing() as connection:
@@ -321,9 +321,9 @@ class ErasureCases(ErasureCaseReader):
         return await self.found(case.id)
 
     async def change(self, case: ErasureCase, *also: ColumnElement[bool], **values: object) -> None:
-        """Raises CustodyRefused where it is not any more as it was seen, or is carried out.
+        """Change a case; raises CustodyRefused if it has changed since, or is being carried out.
 
-        `also` has to be so besides.
+        `also` are further conditions that must hold.
         """
         now_us = self._clock.utc_us()
         as_seen = (
@@ -365,21 +365,21 @@ def _waits(organisation: str) -> tuple[ColumnElement[bool], ...]:
 
 
 def require_open(case: ErasureCase) -> None:
-    """Raises CustodyRefused with who closed it: whoever is late no longer sees it in a list."""
+    """Raise CustodyRefused with who closed it: latecomers no longer see it in a list."""
     if case.state != "open":
         end = _ENDS.get(case.state, case.state)
         raise CustodyRefused(f"the case {case.ticket} was {end} by {case.closed_by} already")
 
 
 def require_wanted(case: ErasureCase) -> None:
-    """Raises CustodyRefused unless somebody asks for it: no name would count as anybody's."""
+    """Raise CustodyRefused unless it was requested: an empty name would match anybody's."""
     require_open(case)
     if not case.asked_by:
         raise CustodyRefused("nobody asks for this erasure to be carried out")
 
 
 def require_asked(case: ErasureCase, actor: str) -> None:
-    """Raises CustodyRefused unless somebody else than the actor asked for it."""
+    """Raise CustodyRefused unless somebody other than the actor requested it."""
     require_wanted(case)
     if same_person(actor, case.asked_by):
         raise CustodyRefused("an erasure is agreed to by somebody else than who asked for it")

@@ -18,11 +18,11 @@ from gateway.store.erasure.outstanding import Reach
 
 _SUMS: Final = ("records", "checked", "contents_unreadable", "proofs_hold")
 _MOST: Final = ("records_looked_at", "records_unreadable")
-"""Of each folder these are about the same records, so the most that one saw stands for all."""
+"""Each folder reports these about the same records, so the largest number stands for all."""
 
 
 def told_of(case: ErasureCase, reach: Reach) -> dict[str, Any]:
-    """What the certificate says by now; empty where nothing was carried out."""
+    """The present content of the certificate; empty if nothing was carried out."""
     if not case.certificate:
         return {}
     said = msgspec.json.decode(case.certificate, type=dict[str, Any])
@@ -47,13 +47,13 @@ def told_of(case: ErasureCase, reach: Reach) -> dict[str, Any]:
 
 
 def certified(case: ErasureCase, reach: Reach) -> bytes:
-    """The same as the file that is handed out; empty where nothing was carried out."""
+    """The same as the file that is handed out; empty if nothing was carried out."""
     told = told_of(case, reach)
     return msgspec.json.encode(told) if told else b""
 
 
 def _amended(said: dict[str, Any], report: FolderReport) -> dict[str, Any]:
-    """With what one folder destroyed; the one that wrote the certificate adds nothing to it."""
+    """Add what one folder destroyed; the folder that wrote the certificate adds nothing."""
     keys = dict.fromkeys([*said["keys_destroyed"], *(key.key for key in report.found)])
     said = said | {"keys_destroyed": list(keys)}
     if not report.checked:

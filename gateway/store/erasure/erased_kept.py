@@ -23,41 +23,41 @@ _KEY_CHARS: Final = 32
 
 
 class Erased(Struct, frozen=True, omit_defaults=True):
-    """One line of the list: one thing, or some of its lines."""
+    """One line of the list: a thing, or some of its lines."""
 
     erased_us: int
     file: str = ""
     batch: str = ""
     answer: str = ""
     key: str = ""
-    """Of a file that went on without these lines: which of its contents had them."""
+    """For a file that went on without these lines: the key of the content that had them."""
     lines: tuple[int, ...] = ()
-    """None is all of it."""
+    """Empty for all of it."""
     left: str = ""
-    """Of a file: what its key is called when they are out; empty on lists of before."""
+    """For a file: what its key is called without these lines; empty on older lists."""
     marks: tuple[str, ...] = ()
-    """Likewise what the lines themselves are called, so that a start finds them wherever they are:
-    another machine may have taken others out, which is on its own list."""
+    """What the lines themselves are called, so that a start finds them wherever they are: another
+    machine may have removed other lines, which is on its own list."""
     organisation: str = ""
     case: str = ""
-    """Of the erasure; empty where it was a command, and of files and answers on lists of before."""
+    """The erasure; empty for a command, and for files and answers on older lists."""
     keeps_places: bool = False
-    """Whether the lines behind these stayed at their places in the file. Lists of before, and
-    files of results, have lines move up."""
+    """Whether the following lines kept their places in the file. On older lists, and in files of
+    results, lines move up."""
 
 
 def names_of_key(wrapped: bytes, key: ContentKey | None) -> tuple[str, ...]:
-    """What a key may be called on the list; under none of these it opens anything.
+    """Names a key may have on the list; under none of these does the key open anything.
 
-    The first is what new lines call it: whichever master key wraps it, that stays. Lines of before
-    schema 0067, and those of a key that did not open, have a digest of the wrapped key.
+    New lines use the first name: it stays the same whichever master key wraps the key. Lines from
+    before schema 0067, and those of a key that did not open, have a digest of the wrapped key.
     """
     as_wrapped = hashlib.sha256(wrapped).hexdigest()[:_KEY_CHARS]
     return (key.name, as_wrapped) if key is not None else (as_wrapped,)
 
 
 def add(folder: Path, erased: Sequence[Erased], disk: Disk) -> None:
-    """Durable when this returns; before anything is destroyed. Raises OSError."""
+    """Append durably, before anything is destroyed. Raises OSError."""
     disk.make_folder(folder)
     lines = b"".join(b"\n" + msgspec.json.encode(each) + b"\n" for each in erased)
     if lines:
@@ -65,7 +65,7 @@ def add(folder: Path, erased: Sequence[Erased], disk: Disk) -> None:
 
 
 def listed(folder: Path) -> list[Erased]:
-    """All of the list; a line that a crash has torn names nothing. Raises OSError."""
+    """The complete list; a line torn by a crash is skipped. Raises OSError."""
     try:
         raw = (folder / NAME).read_bytes()
     except FileNotFoundError:
@@ -80,11 +80,11 @@ def listed(folder: Path) -> list[Erased]:
 
 
 def lines_gone(erased: Sequence[Erased], names: Collection[str]) -> frozenset[int]:
-    """What one file lost, by places in its content under a key of these names.
+    """The lines that one file lost, by their places in its content under a key of these names.
 
-    `erased` is what the list has of the file. Each entry counts by what the one before it left,
-    under a key that is nowhere any more: a backup from before several has to lose them all. What
-    has marks counts under its own key alone, where its places are certain.
+    `erased` is what the list has of the file. Each entry counts in the content that the previous
+    one left, under a key that no longer exists: a backup from before several entries has to lose
+    them all. An entry with marks counts only under its own key, where its places are certain.
     """
     named = [each for each in erased if each.key]
     first = next((at for at, each in enumerate(named) if each.key in names), len(named))
@@ -95,14 +95,14 @@ def lines_gone(erased: Sequence[Erased], names: Collection[str]) -> frozenset[in
             gone.update(each.lines)
         elif not each.marks:
             gone.update(theirs)
-        # What has the same content behind it was listed, and not taken out.
+        # If the next entry has the same content, this one was listed but not carried out.
         if not each.keeps_places and following is not None and following.key != each.key:
             moved = sorted({*moved, *theirs})
     return frozenset(gone)
 
 
 def _before(places: Sequence[int], moved: Sequence[int]) -> list[int]:
-    """Where lines stood before others went from these places; both in order."""
+    """Places of lines before others were removed from `moved`; both are in order."""
     found, passed = list[int](), 0
     for place in places:
         while passed < len(moved) and moved[passed] <= place + passed:

@@ -30,7 +30,7 @@ PROOFS_MAX: Final = 20
 
 
 class FoundRecords(Struct, frozen=True):
-    """Records of the days of some keys."""
+    """Records from the days of some keys."""
 
     rows: list[SequencedRecord]
     """Those whose content the keys seal."""
@@ -52,14 +52,14 @@ class ErasedRecords:
         self._second = SecondContents(parts.database)
 
     async def rows(self, organisation: str, keys: Sequence[DatedKey]) -> FoundRecords:
-        """The records whose content these keys seal, by the days that the keys are of."""
+        """The records whose content these keys seal, found by the keys' days."""
         if not keys:
             return FoundRecords([], 0)
         await self._parts.projector.catch_up()
         ids = {key.key for key in keys}
         rows: list[SequencedRecord] = []
         days = sorted(key.day for key in keys)
-        # A record's own time may be a moment before the key's day, or after it.
+        # A record's own time may be slightly before the key's day, or after it.
         query = AuditQuery(
             organisation=organisation,
             since_us=(days[0] - 1) * DAY_US,
@@ -72,7 +72,8 @@ class ErasedRecords:
                 return FoundRecords(rows, looked_at, unreadable, is_cut=True)
             looked_at += 1
             if not row.projected.raw_json:
-                # Its content may be of these keys, or of another one; elsewhere it is of another.
+                # Its content may be under one of these keys, or under another; elsewhere it is
+                # under another.
                 unreadable += row.projected.worker in here or is_second(row.projected.worker)
                 continue
             content = row.projected.content
@@ -80,9 +81,9 @@ class ErasedRecords:
         return FoundRecords(rows, looked_at, unreadable)
 
     async def checked(self, organisation: str, rows: Sequence[SequencedRecord]) -> dict[str, Any]:
-        """Of each record: is its content shut for good, does its proof hold.
+        """For each record: whether its content is closed for good, and whether its proof holds.
 
-        Content that only cannot be found now counts as one that can be read.
+        Content that merely cannot be found now counts as readable.
         """
         keys = verifier_keys(self._parts.directory)
         said = unchecked(rows) | {"keys": keys}
@@ -91,7 +92,7 @@ class ErasedRecords:
             return said
         said["checked"] = len(checked)
         covering: SignedCheckpoint | None = None
-        # The keys are gone: what can be said of it is said now, whatever the log is like.
+        # The keys are gone: report now what can be reported, whatever state the log is in.
         with suppress(ToldToOperators):
             covering = await self._parts.checkpoint_of(organisation, checked[-1].sequence)
         async for line in export_records(
@@ -118,7 +119,7 @@ class ErasedRecords:
         covering: SignedCheckpoint,
         keys: list[str],
     ) -> dict[str, Any]:
-        """As `gateway/audit/proving/offline.py --proof` takes it."""
+        """The proof in the form that `gateway/audit/proving/offline.py --proof` reads."""
         path = await self._parts.trees.ask(
             organisation, lambda tile: inclusion_path(row.sequence - 1, covering.size, tile)
         )
@@ -132,7 +133,7 @@ class ErasedRecords:
 
 
 def unchecked(rows: Sequence[SequencedRecord]) -> dict[str, Any]:
-    """What is said of records at which nobody has looked afterwards."""
+    """The report on records that nobody checked afterwards."""
     said: dict[str, Any] = {"records": len(rows), "checked": 0, "contents_unreadable": 0}
     return said | {"proofs_hold": 0, "checkpoint": "", "keys": [], "proofs": []}
 

@@ -15,7 +15,7 @@ _NEWEST: Final = select(func.max(_C.closed_revision)).where(IS_DONE)
 
 
 class ErasedWholly:
-    """What one process has read from one database: each look begins where the last ended."""
+    """What one process has read from one database: each look begins where the last one ended."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -24,7 +24,7 @@ class ErasedWholly:
         self._times_us: dict[str, int] = {}
 
     async def times_us(self) -> Mapping[str, int]:
-        """By organisation, when the last case was closed that was about all of it.
+        """By organisation, when the last case about all of its content was closed.
 
         Raises:
             NotReady: the database does not answer.
@@ -32,11 +32,12 @@ class ErasedWholly:
         columns = _C.organisation, func.max(_C.closed_us)
         whole = select(*columns).where(IS_DONE, _C.subject == "").group_by(_C.organisation)
         async with self._database.reading() as connection:
-            # First: what is closed meanwhile has a greater number, and is of the next look.
+            # Read first: what is closed meanwhile has a greater number, and is found by the next
+            # look.
             newest = (await connection.execute(_NEWEST)).scalar_one_or_none() or 0
-            # A counter that went back is that of a backup.
+            # A counter that went back comes from a backup.
             since = self._read_until if self._read_until <= newest else 0
-            # Each by the index; of a case that an older program closed nobody was told when.
+            # Each uses the index; an older program told nobody when it closed a case.
             for which in (_C.closed_revision == 0, _C.closed_revision > since):
                 for organisation, at_us in (await connection.execute(whole.where(which))).all():
                     before_us = self._times_us.get(organisation, 0)

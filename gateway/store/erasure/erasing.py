@@ -39,31 +39,31 @@ from gateway.store.retention.keeping import content_keys, damaged_key_lines, des
 
 
 class Consequences(Struct, frozen=True):
-    """What an erasure would destroy, or did."""
+    """What an erasure would destroy, or has destroyed."""
 
     keys: int
     first_day: int
-    """Days since 1970, UTC; -1 where there is no key."""
+    """Days since 1970, UTC; -1 if there is no key."""
     last_day: int
     records: int
-    """Records whose content these keys open, among those looked at."""
+    """Those of the records looked at whose content these keys open."""
     looked_at: int
     is_whole: bool
-    """Whether of every record of these days it is known which key it has, and that lies here."""
+    """Whether the key of every record of these days is known and is kept here."""
     holds: tuple[str, ...]
-    """What forbids it."""
+    """The holds that forbid it."""
     kept: Holdings = Holdings()
     """What files, batches and kept answers hold."""
     unreadable: int = 0
-    """Records of these days that are damaged or gone: which key their content has is unknown."""
+    """Records of these days that are damaged or gone: the keys of their content are unknown."""
     is_cut: bool = False
     """Whether there are more records of these days than are looked at."""
     elsewhere: tuple[str, ...] = ()
-    """Workers whose keys lie in other audit folders: they destroy those, and are not counted."""
+    """Workers whose keys lie in other audit folders: they destroy those, which are not counted."""
 
 
 class Erasures:
-    """Carries out cases of all organisations of one database."""
+    """Carries out erasure cases of all organisations of one database."""
 
     def __init__(
         self,
@@ -87,10 +87,10 @@ class Erasures:
         self._here = FolderHere(database, parts.directory, settings.audit.worker, clock)
 
     async def consequences(self, organisation: str, subject: str | None) -> Consequences:
-        """What erasing would destroy; `subject` None is the whole organisation.
+        """What an erasure would destroy; `subject` None is the complete organisation.
 
         Raises:
-            CustodyRefused: what has to be read for it cannot be, at this moment.
+            CustodyRefused: something that has to be read for it cannot be read at the moment.
         """
         with _reading():
             keys = await content_keys(self._settings, self._database, organisation, subject)
@@ -118,15 +118,15 @@ class Erasures:
         )
 
     async def require_no_hold(self, organisation: str, subject: str | None) -> None:
-        """Raises CustodyRefused when a hold covers any of it; `subject` None is everybody."""
+        """Raise CustodyRefused if a hold covers any of it; `subject` None is everybody."""
         await self._custody.require_no_hold(organisation, subject)
 
     async def ask(self, actor: str, case: ErasureCase) -> None:
-        """Want a case carried out, which somebody else agrees to; its numbers are on record.
+        """Request that a case be carried out, for somebody else to approve; records its numbers.
 
         Raises:
-            CustodyRefused: it is not open, asked for already, a hold forbids it, or the log cannot
-                be read at this moment.
+            CustodyRefused: it is not open, was requested already, a hold forbids it, or the log
+                cannot be read at the moment.
         """
         require_open(case)
         await self._custody.require_no_hold(case.organisation, case.subject or None)
@@ -135,14 +135,14 @@ class Erasures:
         await self.cases.ask(actor, case, numbers | in_numbers(told.kept))
 
     async def approve(self, actor: str, case: ErasureCase, comment: str) -> ErasureCase:
-        """Destroy the keys and what is kept, look whether the proofs still hold, and certify it.
+        """Destroy the keys and what is kept, check whether the proofs still hold, and certify it.
 
         Raises:
-            CustodyRefused: nobody else asked for it, its notice still runs, a hold forbids it, a
-                batch is on its way from one place to another, somebody else is at it, or the log
-                cannot be read at this moment; nothing was destroyed.
+            CustodyRefused: nobody else requested it, its notice still runs, a hold forbids it, a
+                batch is being moved, somebody else is carrying it out, or the log cannot be read at
+                the moment; nothing was destroyed.
             AuditUnavailable: it cannot be recorded, so nothing is destroyed.
-            NotReady: not all of it could be destroyed; the case stays open, and does it again.
+            NotReady: not all of it could be destroyed; the case stays open, to be repeated.
         """
         require_asked(case, actor)
         said = said_with(comment)
@@ -162,7 +162,7 @@ class Erasures:
     async def _destroyed(
         self, actor: str, case: ErasureCase, comment: str, claimed_us: int
     ) -> dict[str, Any]:
-        """How many keys are gone, also by attempts that crashed, and the certificate of it."""
+        """How many keys are gone, those of crashed attempts included, and the certificate."""
         subject = case.subject or None
         with _reading():
             keys = await content_keys(self._settings, self._database, case.organisation, subject)
@@ -171,7 +171,8 @@ class Erasures:
             folder = await self._here.tell()
             here = Attempt(actor, claimed_us, _dated(keys), kept.numbers, folder.folder)
             attempts = [*await self.cases.attempts.of(case.id), here]
-            # What another folder's attempt found is told by that folder: some may be left there.
+            # What another folder's attempt found is reported by that folder: some may be left
+            # there.
             all_keys = keys_of([each for each in attempts if each.folder in ("", folder.folder)])
             found = await self._records.rows(case.organisation, all_keys)
             damaged = await damaged_key_lines(self._settings, self._wrapper)
@@ -214,13 +215,14 @@ class Erasures:
         }
 
     async def _left(self, case: ErasureCase, kept: Holding) -> tuple[int, list[str]]:
-        """How much is there that nobody waits for, and the names of what is to go yet.
+        """How much remains that no case waits for, and the names of what has still to go.
 
-        That is looked at when it is there: what was arriving, or was made of what was destroyed.
+        The latter is looked at when it has arrived: what was arriving, or was made of what was
+        destroyed.
         """
         left = await self._kept.find(case.organisation, case.subject or None, bytes_max=None)
         there = {*left.lines, *(file.file_id for file, _ in left.files)}
-        # Of an organisation the rest was stopped, unless it was there by then.
+        # An organisation's arriving content was stopped, unless it had arrived by then.
         late = kept.arriving | left.arriving if case.subject else kept.arriving & there
         late |= await self._made.since(case.organisation, kept, left)
         goes = await self._made.part(left, late)
@@ -235,7 +237,7 @@ def _dated(keys: Sequence[WrappedKey]) -> tuple[DatedKey, ...]:
 
 
 def _of_case(case: ErasureCase, actor: str, now_us: int) -> dict[str, object]:
-    """What the certificate says first."""
+    """The first part of the certificate."""
     return {
         "case": case.id,
         "organisation": case.organisation,
@@ -251,14 +253,14 @@ def _of_case(case: ErasureCase, actor: str, now_us: int) -> dict[str, object]:
 
 
 def _told(attempt: Attempt) -> dict[str, object]:
-    """As the certificate has it: what there was for it to destroy."""
+    """An attempt in the certificate: what there was for it to destroy."""
     said: dict[str, object] = {"by": attempt.by, "begun_us": attempt.begun_us}
     return said | {"keys_found": [key.key for key in attempt.keys], "kept_found": attempt.kept}
 
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """What cannot be read at this moment is waited for: it must not pass for nothing there."""
+    """Refuse while something cannot be read: it must not count as nothing there."""
     try:
         yield
     except (OSError, ProjectionBroken) as error:
@@ -269,7 +271,7 @@ def _reading() -> Iterator[None]:
 
 
 def require_settled(kept: Holdings) -> None:
-    """Raises CustodyRefused while lines are on their way from one place to another."""
+    """Raise CustodyRefused while lines are being moved."""
     if kept.busy:
         batches = "a batch is" if kept.busy == 1 else f"{kept.busy} batches are"
         raise CustodyRefused(
@@ -278,7 +280,7 @@ def require_settled(kept: Holdings) -> None:
 
 
 def in_numbers(kept: Holdings) -> dict[str, str]:
-    """As the record of an erasure says it."""
+    """The numbers as the record of an erasure gives them."""
     return {
         "lines": str(kept.lines),
         "file_lines": str(kept.file_lines),

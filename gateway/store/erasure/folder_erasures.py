@@ -41,23 +41,23 @@ from gateway.telemetry import Event, logger
 ACTOR: Final = "gateway"
 ACTION: Final = "content.erased"
 LATER_US: Final = HOUR_US
-"""Keys that were made so long after a case was closed are younger than it.
+"""Keys made this long after a case was closed count as younger than it.
 
-Clocks of machines differ: of a person who is erased rather an hour too much goes than a key that a
-clock ahead dated too late. A process that had asked within that time before it heard of a case
-knows it of all keys that lie there, however they are dated.
+Clocks of machines differ: an erasure should rather take an hour too much than miss a key that was
+dated too late by a clock ahead. A process that had checked for cases within that time before it
+heard of this one knows that the case covers all keys there, however they are dated.
 """
 FOR_EVER_US: Final = sys.maxsize
 START_S: Final = 20.0
-"""So long a start carries out cases; what is left then is done beside requests."""
+"""A start carries out cases for this long; the rest is done besides requests."""
 _DOUBLED_MAX: Final = 4
-"""Sixteen minutes, where the first rest is one."""
+"""Sixteen minutes, if the first rest is one."""
 Files = Mapping[str, Sequence[WrappedKey]]
-"""By worker."""
+"""The keys in each worker's files."""
 
 
 class _Pending(NamedTuple):
-    """A case, and whether it was closed so lately that no key is younger."""
+    """A case, and whether it was closed so recently that no key is younger."""
 
     case: PendingCase
     is_recent: bool
@@ -82,7 +82,7 @@ class FolderErasures:
         *,
         worker: str,
     ) -> None:
-        """`worker` is the name under which `log` is written: one process has it at a time."""
+        """`worker` is the name under which `log` is written; only one process has it at a time."""
         database: Database = parts.database
         self._directory, self._wrapper = parts.directory, wrapper
         self._list_folder = settings.path(settings.audit.checkpoint_directory)
@@ -95,31 +95,31 @@ class FolderErasures:
         self._clock, self._worker = clock, worker
         self._one_at_a_time = asyncio.Lock()
         self.wake = asyncio.Event()
-        """Somebody changed what workers follow: perhaps a case was closed."""
+        """Set when somebody changed what workers follow: perhaps a case was closed."""
         self._oldest_us = 0
         self._asked_s: float | None = None
-        """When the cases were asked for last, by the monotonic clock."""
+        """When the cases were last read, by the monotonic clock."""
         self._known: frozenset[str] = frozenset()
-        """Those that were not done here then."""
+        """The cases that were not done here at that time."""
         self._failures = 0
         """How often in a row not all could be destroyed."""
         self._rests_until_s = -math.inf
         self._log = logger()
 
     def outstanding_s(self) -> float:
-        """Since the oldest case was agreed to that waits for a folder or a file; 0 for none."""
+        """Age of the oldest approved case that waits for a folder or a file; 0 without one."""
         if not self._oldest_us:
             return 0.0
         return max(self._clock.utc_us() - self._oldest_us, 0) / 1_000_000
 
     @property
     def duty(self) -> Duty:
-        """What the process does for it beside requests."""
+        """The process's periodic duty, besides requests."""
         period_s = rhythm.ERASURES_S
         return Duty("erasures", period_s, self.tend, Event.UPKEEP_FAILED, wake=self.wake)
 
     async def catch_up(self) -> None:
-        """Before anything else is done with what lies here: what was agreed to meanwhile.
+        """Carry out what was approved meanwhile, before the folder's content is used.
 
         Raises:
             StartupRefused: the folder cannot be read, or its keys cannot be destroyed.
@@ -133,12 +133,12 @@ class FolderErasures:
     async def tend(self, for_s: float = math.inf, *, at_once: bool = False) -> None:
         """Do this folder's part of every case, and note which cases that completes.
 
-        After `for_s` no further case is begun; the next time goes on. After a failure, of which
-        each is on record, it rests: a minute, then twice as long each time, up to sixteen.
-        A case that is new, or `at_once`, ends that.
+        After `for_s` no further case is begun; the next call goes on. After a failure, each of
+        which is recorded, it rests: a minute, then twice as long each time, up to sixteen. A new
+        case, or `at_once`, ends that.
 
         Raises:
-            OSError: not all could be destroyed; the next time goes on.
+            OSError: not all could be destroyed; the next call goes on.
             AuditUnavailable: it cannot be recorded, so nothing of that case was destroyed.
             NotReady: the database does not answer.
         """
@@ -147,7 +147,7 @@ class FolderErasures:
             try:
                 await self._tend(until_s, at_once=at_once)
             finally:
-                # Also where this folder is the one that fails: its own metric has to say so.
+                # Also if this folder is the one that fails: its own metric has to show that.
                 self._oldest_us = await self._reach.note_reached()
 
     async def _tend(self, until_s: float, *, at_once: bool) -> None:
@@ -164,7 +164,7 @@ class FolderErasures:
             await self._report(folder, pending, files, until_s)
 
     async def require_done(self, organisation: str) -> None:
-        """Before content of an organisation is shown that lies here.
+        """Call this before showing content of an organisation that lies here.
 
         Raises:
             CustodyRefused: an erasure of some of it is under way here, or could not be carried out.
@@ -219,7 +219,7 @@ class FolderErasures:
             raise
 
     async def _keys(self, folder: AuditFolder, pending: Sequence[_Pending]) -> Files:
-        """All that lie here, by whose they are."""
+        """All keys that lie here, by worker."""
         try:
             return await asyncio.to_thread(self._here.keys)
         except OSError as error:
@@ -229,15 +229,15 @@ class FolderErasures:
     async def _say_unseen(
         self, folder: AuditFolder, case_ids: Sequence[str], error: OSError
     ) -> None:
-        """Each case that waits for this folder says what keeps it from being looked at."""
+        """Note in each case that waits for this folder why it cannot be read."""
         by = folder.folder, folder.workers, self._worker
         unseen = [FolderReport(each, *by, found=()) for each in case_ids]
         await self._reports.failed(unseen, _reason(error))
 
     async def _destroy_again(self, folder: AuditFolder, files: Files) -> None:
-        """What a restored backup, or a copy of the folder, brought back of what is said to be gone.
+        """Destroy what a restored backup, or a copy of the folder, brought back.
 
-        The list of erased keys says it, too, where that was not put back as well.
+        The list of erased keys covers this too, unless it was restored as well.
         """
         gone = await self._reports.done_here(folder)
         back = gone.intersection(key.key for lines in files.values() for key in lines)
@@ -281,7 +281,7 @@ class FolderErasures:
         await self._reports.had_none(empty)
 
     async def _damaged(self) -> int:
-        """Lines of key files of which nobody can tell whose they are: these stay."""
+        """Lines of key files whose owner cannot be told: these stay."""
         return len(await asyncio.to_thread(damaged_keys, self._directory, self._wrapper))
 
     async def _carry_out(self, case: PendingCase, report: FolderReport, damaged: int) -> None:
@@ -291,7 +291,7 @@ class FolderErasures:
         is_done, failure = False, ""
         try:
             found = await self._looked_at(case, claimed)
-            # Reading took its time.
+            # Reading may have taken long.
             if await self._reports.may_go(claimed):
                 is_done = await to_its_end(self._finish(case, claimed, found, damaged))
         except (OSError, GatewrightError, ToldToOperators) as error:
@@ -306,7 +306,7 @@ class FolderErasures:
     async def _finish(
         self, case: PendingCase, report: FolderReport, found: FoundRecords, damaged: int
     ) -> bool:
-        """Whether nobody had said before that it is done."""
+        """Whether this is the first report that it is done."""
         checked = await self._destroyed(case, report, found) | _damage(damaged)
         said = msgspec.json.encode(checked).decode()
         return await self._reports.done(msgspec.structs.replace(report, checked=said))
@@ -314,7 +314,7 @@ class FolderErasures:
     async def _destroyed(
         self, case: PendingCase, report: FolderReport, found: FoundRecords
     ) -> dict[str, object]:
-        """What was seen of the keys' records afterwards."""
+        """What was found in the keys' records afterwards."""
         detail = {"case": case.id, "ticket": case.ticket, "subject": case.subject}
         detail |= {"asked_by": case.asked_by, "agreed_by": case.closed_by}
         detail |= {"folder": report.folder, "keys": str(len(report.found))}
@@ -324,7 +324,8 @@ class FolderErasures:
         try:
             checked = await self._records.checked(case.organisation, found.rows)
         except (OSError, ToldToOperators, StartupRefused):
-            # The keys are gone, whatever the log is like; that it is not sound others say.
+            # The keys are gone, whatever state the log is in; that it is damaged is reported
+            # elsewhere.
             checked, is_whole = unchecked(found.rows), False
         return checked | {
             "records_looked_at": found.looked_at,
@@ -339,7 +340,7 @@ class FolderErasures:
         )
 
     async def _looked_at(self, case: PendingCase, report: FolderReport) -> FoundRecords:
-        """Records of the keys, before these go; a log that cannot be read holds nothing up."""
+        """Records of the keys, before these go; an unreadable log delays nothing."""
         try:
             return await self._records.rows(case.organisation, report.found)
         except (OSError, ToldToOperators):

@@ -30,9 +30,9 @@ AT_ONCE = 500
 
 
 class PendingCase(Struct, frozen=True):
-    """A case that was carried out, and of which a folder has not said that it did its part.
+    """A case that was carried out, but not yet reported as done by a folder.
 
-    `covered` are the workers whose keys it said that of; others came into the folder since.
+    `covered` are the workers whose keys the folder reported on; others came into it since.
     """
 
     id: str
@@ -47,37 +47,37 @@ class PendingCase(Struct, frozen=True):
 
 
 class FolderReport(Struct, frozen=True):
-    """What one folder did, or is to do."""
+    """What one folder did, or has to do."""
 
     case_id: str
     folder: str
     workers: tuple[str, ...]
-    """Whose keys lay there."""
+    """The workers whose keys lay there."""
     told_by: str
     """The worker that does it."""
     found: tuple[DatedKey, ...]
     younger: int = 0
-    """Keys of the same scope that stay: they were made later."""
+    """Keys of the same scope that stay, since they were made later."""
     seen_us: int = 0
     held_by: str = ""
-    """The hold that forbids it; empty for none."""
+    """The hold that forbids it; empty without one."""
     claimed_us: int = 0
     done_us: int = 0
     """When all of them were destroyed; 0 before."""
     checked: str = ""
-    """JSON: what was seen of their records afterwards; empty where nothing was looked at.
+    """JSON: what was found in their records afterwards; empty if nothing was looked at.
 
-    Of one that is not done, what failed the last time.
+    If it is not done, the last failure.
     """
 
     @property
     def is_begun(self) -> bool:
-        """Whether what is to go was noted, and is not known to be gone."""
+        """Whether the keys to destroy were noted, but are not known to be gone."""
         return bool(self.seen_us) and not self.done_us
 
     @property
     def failure(self) -> str:
-        """Why it is not done, in the words of what failed; empty where nothing did."""
+        """Why it is not done, in the words of what failed; empty if nothing failed."""
         if self.done_us or not self.checked:
             return ""
         return msgspec.json.decode(self.checked, type=_Failed).failed
@@ -95,9 +95,9 @@ class FolderReports:
         self._clock = clock
 
     async def pending(self, folder: AuditFolder) -> Sequence[PendingCase]:
-        """What a folder has not done yet of all that lies there, the longest waiting first.
+        """What a folder has not done yet of all that lies there, longest waiting first.
 
-        How far there is nothing left is noted: the next look begins there.
+        It notes up to where nothing is left: the next look begins there.
         """
         here = _json(folder.workers)
         settled = folder.settled_revision if folder.settled_workers == here else 0
@@ -109,12 +109,13 @@ class FolderReports:
             .select_from(outerjoin(erasure_cases, erasure_reports, mine))
             .where(IS_DONE, or_(_R.workers.is_(None), _R.workers != here))
         )
-        # Each by the index; of a case that an older program closed nobody was told when.
+        # Each uses the index; an older program told nobody when it closed a case.
         queries = [
             undone.where(each) for each in (_C.closed_revision == 0, _C.closed_revision > since)
         ]
         async with self._database.reading() as connection:
-            # First: what is closed meanwhile has a greater number, and is of the next look.
+            # Read first: what is closed meanwhile has a greater number, and is found by the next
+            # look.
             newest = (await connection.execute(_NEWEST)).scalar_one_or_none() or 0
             rows = [row for each in queries for row in (await connection.execute(each)).mappings()]
         found = sorted(map(_pending_of, rows), key=lambda case: (case.closed_us, case.id))
@@ -125,14 +126,14 @@ class FolderReports:
         return left
 
     async def _settle(self, folder: AuditFolder, here: str, revision: int) -> None:
-        """Of all cases that were closed until then nothing is left, while the same lies there."""
+        """Note that cases closed up to `revision` are done while the folder's content stays."""
         mine = (_F.folder == folder.folder) & (_F.workers == here)
         values = {"settled_revision": revision, "settled_workers": here}
         async with self._database.writing() as connection:
             await connection.execute(update(audit_folders).where(mine).values(values))
 
     async def done_here(self, folder: AuditFolder) -> set[str]:
-        """The ids of all keys of which a folder said that they are gone."""
+        """The ids of all keys that a folder reported as gone."""
         gone = (_R.folder == folder.folder) & (_R.done_us > 0) & (_R.found != "[]")
         async with self._database.reading() as connection:
             rows = (await connection.execute(select(_R.found).where(gone))).scalars().all()
@@ -141,9 +142,9 @@ class FolderReports:
     async def of(
         self, case_ids: Sequence[str], *, only_state: bool = False
     ) -> dict[str, list[FolderReport]]:
-        """By case, in the order in which they were done; what is not done comes last.
+        """By case, in the order in which they were done; unfinished reports come last.
 
-        `only_state` leaves out what was found and what was seen of it, which may be much.
+        `only_state` leaves out what was found and what its records showed, which may be much.
         """
         found: dict[str, list[FolderReport]] = {}
         columns = [_R[name] for name in FolderReport.__struct_fields__]
@@ -160,14 +161,14 @@ class FolderReports:
         return found
 
     async def claim(self, report: FolderReport) -> FolderReport | None:
-        """Before its folder destroys anything: what was found is noted for good.
+        """Claim a report before its folder destroys anything; what was found is stored for good.
 
-        The report as it stands then: with `held_by` where a hold forbids it, and with what an
-        attempt before found, too. None where somebody else is at it, or it is done.
+        Returns the report as it then is: with `held_by` if a hold forbids it, and including what an
+        earlier attempt found. None if another process is at it, or it is done.
         """
         now_us = self._clock.utc_us()
         mine = and_(_R.case_id == report.case_id, _R.folder == report.folder)
-        # Who claimed it by this name before is gone: a name has one process at a time.
+        # If this name claimed it before, that process is gone: a name has one process at a time.
         is_free = or_(is_unclaimed(_R.claimed_us, now_us, CLAIM_US), _R.told_by == report.told_by)
         async with self._database.writing() as connection:
             await self._begin(connection, [report])
@@ -187,13 +188,13 @@ class FolderReports:
             if not (await connection.execute(taken.values(values))).rowcount:
                 return None
             if known.done_us:
-                # It was counted, and is again when all is done.
+                # It was counted, and is counted again when all is done.
                 await self._count(connection, report.case_id, -len(known.found))
             row = (await connection.execute(select(erasure_reports).where(mine))).mappings().one()
         return _report_of(row)
 
     async def may_go(self, report: FolderReport) -> bool:
-        """Right before its keys go: the work is still this one's, and no hold was set meanwhile."""
+        """Right before the keys go: whether the claim is still ours, and no hold was set."""
         mine = and_(
             _R.case_id == report.case_id,
             _R.folder == report.folder,
@@ -207,7 +208,7 @@ class FolderReports:
         return held is None and bool(changed.rowcount)
 
     async def done(self, report: FolderReport) -> bool:
-        """After all of it was destroyed; whether nobody had said so."""
+        """Note that all of it was destroyed; returns whether this was the first report of it."""
         now_us = self._clock.utc_us()
         mine = and_(_R.case_id == report.case_id, _R.folder == report.folder, _R.done_us == 0)
         async with self._database.writing() as connection:
@@ -219,7 +220,7 @@ class FolderReports:
         return True
 
     async def release(self, report: FolderReport) -> None:
-        """After it failed: it may be tried again at once."""
+        """Release it after a failure: it may be tried again at once."""
         mine = and_(
             _R.case_id == report.case_id,
             _R.folder == report.folder,
@@ -229,9 +230,9 @@ class FolderReports:
             await connection.execute(update(erasure_reports).where(mine).values(claimed_us=0))
 
     async def failed(self, reports: Sequence[FolderReport], reason: str) -> None:
-        """Of cases that cannot be carried out here at this moment; any of them may be tried again.
+        """Note cases that cannot be carried out here now; any of them may be tried again.
 
-        Also of those of which nobody could see yet what there is to destroy (`seen_us` 0).
+        Includes cases for which nobody could see yet what there is to destroy (`seen_us` 0).
         """
         said = msgspec.json.encode(_Failed(reason)).decode()
         change = update(erasure_reports).where(
@@ -251,9 +252,9 @@ class FolderReports:
                 await connection.execute(change.values(checked=said, claimed_us=0), keys)
 
     async def had_none(self, reports: Sequence[FolderReport]) -> None:
-        """Of a folder that has no such keys; what an attempt before left is not touched.
+        """Note that a folder has no such keys; what an earlier attempt left is not touched.
 
-        What was done there of fewer workers' keys is done of these, too.
+        A report that covered fewer workers' keys is extended to these.
         """
         more = update(erasure_reports).where(
             _R.case_id == bindparam("case"), _R.folder == bindparam("mark"), _R.done_us > 0
@@ -284,7 +285,7 @@ class FolderReports:
                 await connection.execute(first, seen)
 
     async def _begin(self, connection: AsyncConnection, reports: Sequence[FolderReport]) -> None:
-        """The first row of each case and folder, unless somebody was faster."""
+        """Insert the first row of each case and folder, unless another process was faster."""
         begun = insert_into(self._database.kind, erasure_reports).on_conflict_do_nothing()
         await connection.execute(begun, [row_of(each) for each in reports])
 
@@ -309,7 +310,7 @@ def _found_of(report: FolderReport) -> dict[str, Any]:
 
 
 def _joined(known: FolderReport, now: FolderReport) -> FolderReport:
-    """What was found before and what is found now, each key once."""
+    """The keys found before and those found now, each once."""
     keys = {key.key: key for key in (*known.found, *now.found)}
     workers = tuple(sorted({*known.workers, *now.workers}))
     return msgspec.structs.replace(

@@ -21,9 +21,9 @@ _AT_ONCE: Final = 500
 
 
 async def held_back(database: Database, case_ids: Collection[str]) -> dict[str, int]:
-    """Those of these cases that are not at their end, and that a hold forbids now.
+    """Those of these cases that are not finished, and that a hold forbids now.
 
-    Each with when the last such hold was set.
+    Each with the time when the last such hold was set.
     """
     ids, found = sorted(case_ids), dict[str, int]()
     for at in range(0, len(ids), _AT_ONCE):

@@ -45,7 +45,7 @@ from gateway.telemetry import Event, logger
 
 
 PREVIEW_BYTES: Final = 64 * 1024 * 1024
-"""What is read to say what an erasure would do; an erasure reads everything."""
+"""How much is read to preview an erasure; an erasure itself reads everything."""
 _AT_ONCE: Final = 500
 _TRIES: Final = 3
 _CHANGED: Final = "a file changed while lines were taken out of it; try again"
@@ -54,7 +54,7 @@ _Each = TypeVar("_Each")
 
 
 class KeptContent:
-    """What files, batches and answers of one database hold, and how it is destroyed."""
+    """Finds and destroys what files, batches and answers of one database hold."""
 
     def __init__(
         self, settings: Settings, database: Database, master: MasterKey, clock: Clock
@@ -82,7 +82,7 @@ class KeptContent:
     async def find(
         self, organisation: str, subject: str | None, bytes_max: int | None = PREVIEW_BYTES
     ) -> Holding:
-        """What is kept of an end user; `subject` None is the whole organisation."""
+        """What is kept of an end user; `subject` None is the complete organisation."""
         if subject is None:
             found = await self._reader.everything(organisation)
         else:
@@ -94,13 +94,13 @@ class KeptContent:
         return replace(found, numbers=replace(found.numbers, at_vendors=at_vendors))
 
     async def destroy(self, holding: Holding, organisation: str, case: str = "") -> None:
-        """Destroy it for good, after it is on the list; doing it again is harmless.
+        """Destroy it for good, after it is on the list; repeating this is harmless.
 
-        Copies that vendors hold of it are ordered to be deleted, in the name of the case.
+        Vendors' copies of it are ordered to be deleted, in the name of the case.
 
         Raises:
             OSError: the list cannot be written; nothing was destroyed.
-            NotReady: not all of it could be done, or a file is not as it was found.
+            NotReady: not all of it could be done, or a file has changed since it was found.
         """
         now_us = self._clock.utc_us()
         erased = [
@@ -123,7 +123,7 @@ class KeptContent:
         await self._apply([each for each in erased if not each.file], is_again=False)
 
     async def stop(self, arriving: Sequence[str]) -> None:
-        """Forget files and batches of which the rest has not come: whoever sends them is told."""
+        """Forget files and batches that are still arriving; their senders get an error."""
         async with self._database.writing() as connection:
             for part in _parts(arriving):
                 unfinished = kept_files.c.id.in_(part) & kept_files.c.is_whole.is_(False)
@@ -134,12 +134,12 @@ class KeptContent:
     async def _of_files(
         self, files: Sequence[Taken], fresh: Mapping[str, ContentKey], now_us: int
     ) -> list[Erased]:
-        """How files, or lines of them, stand on the list."""
+        """The entries on the list for files, or for lines of them."""
         keys, erased = await self._keys([file.file_id for file, _ in files]), list[Erased]()
         for file, numbers in files:
             one = Erased(now_us, file=file.file_id, lines=tuple(sorted(numbers)))
             if numbers and file.file_id in keys:
-                # Read after their keys were: of a file that changed since, nothing is listed.
+                # Read after their keys were: nothing is listed of a file that changed in between.
                 marks, (key, *_) = await self._marks.of(file, numbers), keys[file.file_id]
                 one = replace(one, key=key, keeps_places=keeps_places(file), marks=marks)
                 one = replace(one, left=fresh[file.file_id].name)
@@ -147,7 +147,7 @@ class KeptContent:
         return erased
 
     async def catch_up(self) -> None:
-        """At a start, before anything is done with it: destroy again what a backup brought back.
+        """At a start, before the content is used: destroy again what a backup brought back.
 
         Raises:
             StartupRefused: the list of what was erased cannot be read.
@@ -161,9 +161,9 @@ class KeptContent:
             logger().warning(Event.AUDIT_ERASED_AGAIN, count=again)
 
     async def destroy_again(self) -> int:
-        """Destroy what is on the list and a backup brought back; how many things that were.
+        """Destroy what is on the list but was brought back by a backup; returns how many things.
 
-        What an erasure has listed that is not at its end, and that a hold forbids since, stays.
+        What an unfinished erasure has listed, and a hold has forbidden since, stays.
 
         Raises:
             OSError: the list cannot be read.
@@ -189,7 +189,7 @@ class KeptContent:
         return again
 
     async def _take_again(self, name: str, erased: Sequence[Erased]) -> bool:
-        """Whether a file had lines that are on the list."""
+        """Take the listed lines from a file again; returns whether it had any."""
         for _ in range(_TRIES):
             names = (await self._keys([name])).get(name)
             if names is None or erased[-1].left in names:
@@ -215,7 +215,7 @@ class KeptContent:
         raise NotReady(_CHANGED)
 
     async def _take_from(self, file: KeptFile, numbers: frozenset[int], key: ContentKey) -> None:
-        """Some lines of a file, which goes on under this key; all of it where none are named."""
+        """Take some lines from a file, which goes on under this key; without numbers, all of it."""
         if not numbers:
             await self._forget_files([file.file_id])
             return
@@ -236,7 +236,7 @@ class KeptContent:
         return next((file for file in files if file.file_id == file_id), None)
 
     async def _keys(self, ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """What each file's present key may be called on the list; the first is its name now."""
+        """The names on the list for each file's present key; the first is its present name."""
         found: dict[str, tuple[str, ...]] = {}
         columns = kept_files.c
         keys = select(columns.id, columns.wrapped_key, *owner_columns(kept_files))
@@ -261,7 +261,7 @@ class KeptContent:
         return gone
 
     async def _apply(self, erased: Sequence[Erased], *, is_again: bool) -> int:
-        """Lines, batches and answers; how many there were."""
+        """Erase lines, batches and answers; returns how many there were."""
         gone = 0
         for each in erased:
             if each.answer:
@@ -281,13 +281,13 @@ class KeptContent:
         return gone
 
     async def _order_copies(self, connection: AsyncConnection, erased: Erased) -> None:
-        """What vendors hold of it is to go as well."""
+        """Order the deletion of vendors' copies as well."""
         numbers = frozenset(erased.lines)
         organisation = erased.organisation
         await self._copies.order(connection, erased.case, organisation, erased.batch, numbers)
 
     async def _take_lines(self, erased: Erased, *, is_again: bool) -> int:
-        """Lines of one batch; the batch remembers how many, and not which."""
+        """Take lines from one batch; the batch remembers how many, but not which."""
         gone = 0
         mine = batches.c.id == erased.batch
         async with self._database.writing() as connection:
@@ -296,7 +296,7 @@ class KeptContent:
             await self._order_copies(connection, erased)
             for part in _parts(erased.lines):
                 if not is_again:
-                    # Of what a backup brought back, parcels do not say how far they have come.
+                    # In a restored backup, parcels do not say how far they have come.
                     await self._unsent.note(connection, erased.batch, part)
                 where = (batch_lines.c.batch_id == erased.batch) & batch_lines.c.number.in_(part)
                 gone += (await connection.execute(delete(batch_lines).where(where))).rowcount
@@ -308,6 +308,6 @@ class KeptContent:
 
 
 def _parts(many: Sequence[_Each]) -> Iterator[Sequence[_Each]]:
-    """So many at once as a statement takes."""
+    """Split into as many at once as a statement takes."""
     for start in range(0, len(many), _AT_ONCE):
         yield many[start : start + _AT_ONCE]

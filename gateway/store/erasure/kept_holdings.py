@@ -38,42 +38,42 @@ from gateway.store.schema.owned import owner_columns, owner_of
 READ_AT_ONCE = 50
 
 Taken = tuple[KeptFile, frozenset[int]]
-"""A file, and which of its lines; all of it where none are named."""
+"""A file and some of its lines; an empty set means all of it."""
 
 
 class Holdings(Struct, frozen=True):
-    """What is kept beside the log, in numbers."""
+    """What is kept outside the log, in numbers."""
 
     batches: int = 0
     lines: int = 0
-    """Lines of batches that are kept as such: they wait, run, or have ended."""
+    """Lines of batches that are kept as such: waiting, running or ended."""
     running: int = 0
-    """Of those, lines that are being answered now."""
+    """How many of those lines are being answered now."""
     files: int = 0
     file_lines: int = 0
     answers: int = 0
-    """With conversations."""
+    """Kept answers, conversations included."""
     conversations: int = 0
-    """Of those, conversations."""
+    """How many of those are conversations."""
     unnamed_files: int = 0
-    """Files with lines of which nobody can say whose they are."""
+    """Files with lines whose end user cannot be told."""
     unnamed_lines: int = 0
     """Lines of files and batches that name no end user."""
     unnamed_answers: int = 0
     arriving: int = 0
-    """Files and batches that were not looked at: they are not all there yet, or changed."""
+    """Files and batches that were not looked at: they have not completely arrived, or changed."""
     busy: int = 0
-    """Batches that are being taken in or finished at this moment."""
+    """Batches that are being accepted or finished at this moment."""
     last_expiry_us: int = 0
-    """When the last of what cannot be attributed goes by itself; 0 where there is none."""
+    """When the last of what cannot be attributed expires; 0 if there is none."""
     at_vendors: int = 0
-    """Batches at vendors that hold some of these lines, or may."""
+    """Batches at vendors that hold some of these lines, or may hold some."""
     is_whole: bool = True
     """Whether everything was looked at."""
 
     @property
     def things(self) -> int:
-        """Files by the lines that were found in them, or as one where nobody had to read them."""
+        """Each file counts by the lines found in it, or as one if it did not have to be read."""
         return self.lines + max(self.file_lines, self.files) + self.answers
 
     @property
@@ -82,22 +82,22 @@ class Holdings(Struct, frozen=True):
 
 
 class Holding(Struct, frozen=True):
-    """The same by name: what an erasure destroys."""
+    """What an erasure destroys, by name."""
 
     lines: Mapping[str, frozenset[int]]
-    """Of each batch; also lines that are only in its files by now."""
+    """Of each batch, including lines that are only in its files by now."""
     files: Sequence[Taken]
     answers: Sequence[tuple[Project, str]]
     numbers: Holdings
     arriving: frozenset[str] = frozenset()
-    """Files and batches that are not all there yet: of an organisation they go with the rest.
+    """Files and batches that have not completely arrived: an organisation's go with the rest.
 
-    And files that somebody took other lines out of while they were read.
+    Also files from which other lines were taken while they were read.
     """
 
 
 class Reader:
-    """Reads what is kept of one organisation, up to so many bytes."""
+    """Reads what is kept of one organisation, up to a number of bytes."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Reader:
         """What is kept of one end user.
 
         Raises:
-            KeyClosed: nothing of all that is kept opens: this master key is not its own.
+            KeyClosed: nothing of all that is kept opens, so the master key is the wrong one.
         """
         search = Search(whose, bytes_max)
         known = await self._batches_of(whose.organisation)
@@ -138,7 +138,7 @@ class Reader:
         return await self._holding(search, files)
 
     async def everything(self, organisation: str) -> Holding:
-        """Likewise of everybody: nothing has to be read."""
+        """What is kept of everybody; needs no reading of contents."""
         files = await self._files.of_organisation(organisation)
         counted, arriving = await self._states(organisation), await self._arriving(organisation)
         lines = {each.batch_id: frozenset[int]() for each in await self._batches_of(organisation)}
@@ -189,7 +189,7 @@ class Reader:
                 return
             last = rows[-1].number
             for row in rows:
-                # Of one that cannot be opened nobody can say whose it is, as of one without a name.
+                # If it cannot be opened, its end user cannot be told, as if it named none.
                 body = key.opened(row.sealed_body, "body", row.number) or b""
                 search.takes(len(body))
                 search.line(batch, row.number, row.state, named_by_body(body))
@@ -230,7 +230,7 @@ class Reader:
     async def _tell(
         self, search: Search, file: KeptFile, untold: Sequence[tuple[int, str, int]]
     ) -> int:
-        """Ask the log whose results are that nothing else tells; of how many it cannot say."""
+        """Ask the log whose results are that nothing else tells; returns how many stay unknown."""
         subjects: dict[tuple[str, int], str] = {}
         for batch_id in sorted({each for _, each, _ in untold}):
             organisation, every = search.whose.organisation, search.reads_all
@@ -260,11 +260,11 @@ class Reader:
             search.close(is_key=isinstance(error, KeyClosed))
             search.damaged.add(file.file_id)
         except NotReady:
-            # It was deleted while it was read, or rewritten: it is to be looked at once more.
+            # It was deleted or rewritten while it was read: it has to be looked at again.
             search.forget(file.file_id)
 
     async def _ask_log(self, search: Search, batch: Batch) -> None:
-        """Whose lines were, of a batch that is in results only: its records say so."""
+        """Ask the records of a batch, of which only results are left, whose lines they were."""
         found = await self._records.of(batch, all_of_them=search.reads_all)
         search.is_whole &= found.is_whole
         for number, subject in found.subjects:
@@ -354,7 +354,7 @@ class Reader:
         return frozenset([each for ids in found for each in ids])
 
     async def _busy(self, organisation: str) -> int:
-        """Batches that are being taken in or finished, right now."""
+        """Batches that are being accepted or finished right now."""
         is_busy = batches.c.state.in_(("validating", "finalizing", "cancelling"))
         counted = select(func.count()).where(batches.c.organisation == organisation, is_busy)
         async with self._database.reading() as connection:
@@ -362,6 +362,6 @@ class Reader:
 
 
 def _named_by_kept(revision: int, _: bytes, told: bytes) -> frozenset[str]:
-    """Whom an answer, or a conversation by its turns or its metadata, names."""
+    """The end users named by an answer, or in a conversation's turns or metadata."""
     users = users_of(told) if revision else ()
     return frozenset([*users, named_by_body(told)]) - {""}

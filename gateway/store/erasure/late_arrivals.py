@@ -42,7 +42,7 @@ from gateway.telemetry import Event
 ACTOR: Final = "gateway"
 ACTION: Final = "content.erased"
 _DOUBLED_MAX: Final = 4
-"""Sixteen minutes, where the first rest is one."""
+"""Sixteen minutes, if the first rest is one."""
 _C = erasure_cases.c
 
 
@@ -66,10 +66,10 @@ class _Named(Struct, frozen=True):
 
 
 class _Ended(Struct, frozen=True):
-    """An attempt that did what it found."""
+    """An attempt that completed what it found."""
 
     is_over: bool
-    """Whether nothing is waited for any more."""
+    """Whether nothing is awaited any more."""
     is_whole: bool
     """Whether everything was looked at."""
 
@@ -87,14 +87,14 @@ class LateArrivals:
 
     @property
     def duty(self) -> Duty:
-        """What the process does for it beside requests."""
+        """The process's periodic duty, besides requests."""
         return Duty("late arrivals", rhythm.ERASURES_S, self.tend, Event.UPKEEP_FAILED)
 
     async def tend(self) -> None:
-        """Erase from what has arrived by now; what has not is looked at the next time.
+        """Erase from what has arrived by now; the rest is looked at the next time.
 
-        A case that fails holds no other up. It rests, since each try is on record twice: a minute,
-        then twice as long each time, up to sixteen.
+        A case that fails does not hold up others. It rests, since each try is recorded twice: a
+        minute, then twice as long each time, up to sixteen.
 
         Raises what the first that failed did:
             OSError: the list of what is erased cannot be written.
@@ -139,7 +139,7 @@ class LateArrivals:
         return found
 
     async def _is_there(self, case: _Waiting) -> bool:
-        """Or was given up; and no batch of it is on its way from one place to another."""
+        """Whether all has arrived or was given up, and no batch of it is being moved."""
         files = select(kept_files.c.id).where(
             kept_files.c.id.in_(case.arriving), kept_files.c.is_whole.is_(False)
         )
@@ -149,7 +149,7 @@ class LateArrivals:
         return not await self._made.is_moving(case.arriving)
 
     async def _claim(self, case: _Waiting) -> int:
-        """When it was; 0 where somebody else does it, or a hold forbids it."""
+        """Claim a case; returns when, or 0 if another process has it or a hold forbids it."""
         now_us = self._clock.utc_us()
         mine = (_C.id == case.id) & (_C.certificate == case.certificate)
         is_free = is_unclaimed(_C.claimed_us, now_us, CLAIM_US)
@@ -163,9 +163,9 @@ class LateArrivals:
         return 0
 
     async def _release(self, case: _Waiting, claimed_us: int, ended: _Ended | None) -> None:
-        """With what was done by all that were at it, where it came to its end.
+        """Release a case, with the totals of all attempts if this one completed.
 
-        What did not is in the notes, and whoever comes to its end counts it.
+        Incomplete attempts are in the notes, and are counted by the one that completes.
         """
         mine = (_C.id == case.id) & (_C.claimed_us == claimed_us)
         values: dict[str, object] = {"claimed_us": 0}
@@ -178,7 +178,7 @@ class LateArrivals:
                 await self._notes.settle(connection, case.id, is_over=ended.is_over)
 
     async def _carried_out(self, case: _Waiting, claimed_us: int) -> _Ended:
-        """Raises CustodyRefused where it may not go any more."""
+        """Erase what has arrived; raises CustodyRefused if that is no longer permitted."""
         found = await self._found(case)
         if is_any := _is_any(case, found):
             detail = {"case": case.id, "ticket": case.ticket, "subject": case.subject}
@@ -189,19 +189,19 @@ class LateArrivals:
                 await self._notes.note(case.id, ACTOR, claimed_us, found.numbers, arrived)
                 await self._kept.destroy(found, case.organisation, case.id)
         left = await self._found(case) if is_any else found
-        # Where a batch was made of it meanwhile, or it changed, it is looked at once more.
+        # If a batch was made of it meanwhile, or it changed, it is looked at once more.
         is_seen = not left.arriving and await self._is_there(case)
         is_over = is_seen and not _is_any(case, left)
         return _Ended(is_over=is_over, is_whole=found.numbers.is_whole)
 
     async def _found(self, case: _Waiting) -> Holding:
-        """What arrived, and what was made of it; what somebody asked since stays."""
+        """What arrived, and what was made of it; what was requested since stays."""
         found = await self._kept.find(case.organisation, case.subject or None, bytes_max=None)
         return await self._made.part(found, case.arriving)
 
 
 def _is_any(case: _Waiting, found: Holding) -> bool:
-    """Of an organisation a batch goes whose lines are gone already, too."""
+    """Whether there is anything to erase; an organisation's batch goes even without its lines."""
     return bool(found.numbers.things or (found.lines and not case.subject))
 
 

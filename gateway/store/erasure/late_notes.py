@@ -20,25 +20,25 @@ from gateway.store.schema.custody import erasure_attempts
 
 _A = erasure_attempts.c
 _ALL: Final = 0
-"""Begun before any attempt: what all of them found that are over."""
+"""Stands for the beginning of a note that sums up all finished attempts."""
 COUNTED: Final = ("batches", "lines", "files", "file_lines")
 
 
 class Arrived(Struct, frozen=True):
-    """Things by name."""
+    """What arrived late, by name."""
 
     lines: Mapping[str, frozenset[int]] = {}
-    """Of each batch that loses any, or goes as a whole, those that were kept with it."""
+    """Lines that were kept with each batch that loses any, or is removed completely."""
     files: Mapping[str, int] = {}
-    """How many lines of each were to go; 0 where it goes as a whole."""
+    """How many lines of each file had to go; 0 if all of it goes."""
 
     @classmethod
     def of(cls, found: Holding, there: Mapping[str, frozenset[int]]) -> Self:
-        """`there` are the lines that are kept with their batch still."""
+        """`there` are the lines that are still kept with their batch."""
         return cls(there, {file.file_id: len(numbers) for file, numbers in found.files})
 
     def joined(self, other: Self) -> Self:
-        """What either has. A file counts by its most: its lines move when somebody's go."""
+        """What either has. The larger number of a file counts: its lines move when some go."""
         lines = {
             name: self.lines.get(name, frozenset()) | other.lines.get(name, frozenset())
             for name in [*self.lines, *other.lines]
@@ -51,18 +51,18 @@ class Arrived(Struct, frozen=True):
 
     @property
     def numbers(self) -> dict[str, int]:
-        """As a certificate has them."""
+        """The numbers for a certificate."""
         lines, file_lines = sum(map(len, self.lines.values())), sum(self.files.values())
         each = len(self.lines), lines, len(self.files), file_lines
         return dict(zip(COUNTED, each, strict=True))
 
 
 class _Noted(Attempt, frozen=True):
-    """A row of `erasure_attempts`; without `arrived` it is of the agreement itself."""
+    """A row of `erasure_attempts`; without `arrived` it belongs to the approval itself."""
 
     arrived: Arrived | None = None
     is_counted: bool = False
-    """Whether the certificate has these numbers already."""
+    """Whether the certificate includes these numbers already."""
 
 
 class LateNotes:
@@ -75,23 +75,24 @@ class LateNotes:
     async def note(
         self, case_id: str, by: str, claimed_us: int, kept: Holdings, arrived: Arrived
     ) -> None:
-        """Before any of it goes, by whoever claimed the case then.
+        """Note what will be erased, before it goes, by whoever has claimed the case.
 
         Raises:
-            CustodyRefused: somebody else is at it by now, or a hold was set: reading took its time.
+            CustodyRefused: another process has the case by now, or a hold was set: reading took its
+                time.
         """
         noted = _Noted(by, claimed_us, (), kept, arrived=arrived)
         await self._attempts.note(case_id, noted)
 
     async def counted(self, case_id: str) -> dict[str, int]:
-        """By how much the certificate's numbers grow: what was noted, and is not in them."""
+        """What was noted but is not in the certificate yet: by how much its numbers grow."""
         async with self._database.reading() as connection:
             every = [note for _, note in await _notes(connection, case_id)]
         before, now = _all([each for each in every if each.is_counted]), _all(every)
         return {name: now.numbers[name] - before.numbers[name] for name in COUNTED}
 
     async def settle(self, connection: AsyncConnection, case_id: str, *, is_over: bool) -> None:
-        """With a certificate that has all of them: they are one note, or none that is needed."""
+        """Replace notes that the certificate includes by one, or by none if the case is over."""
         found = await _notes(connection, case_id)
         times, every = [noted_us for noted_us, _ in found], [note for _, note in found]
         mine = (_A.case_id == case_id) & _A.begun_us.in_(times)
@@ -104,7 +105,7 @@ class LateNotes:
 
 
 async def _notes(connection: AsyncConnection, case_id: str) -> list[tuple[int, _Noted]]:
-    """Each with what its row is named by."""
+    """Each note with the key of its row."""
     query = select(_A.begun_us, _A.found).where(_A.case_id == case_id).order_by(_A.begun_us)
     rows = (await connection.execute(query)).all()
     found = [(noted_us, msgspec.json.decode(said, type=_Noted)) for noted_us, said in rows]

@@ -29,10 +29,10 @@ class LineMarks:
         self._length_max = settings.limits.batch_line_bytes_max
 
     async def of(self, file: KeptFile, numbers: Collection[int]) -> tuple[str, ...]:
-        """What these lines are called; what cannot be read has no name.
+        """The marks of these lines; what cannot be read has none.
 
         Raises:
-            NotReady: the file is not as it was found.
+            NotReady: the file has changed since it was found.
         """
         marks: dict[str, None] = {}
         with suppress(KeyClosed, ContentDamaged):  # Nobody reads what is behind it either.
@@ -42,10 +42,10 @@ class LineMarks:
         return tuple(marks)
 
     async def found(self, file: KeptFile, marks: Collection[str]) -> tuple[frozenset[int], bool]:
-        """Which lines of a file are called so, and whether all of it could be read.
+        """The lines of a file with these marks, and whether all of it could be read.
 
         Raises:
-            NotReady: the file is not as it was found.
+            NotReady: the file has changed since it was found.
         """
         found, is_whole = set[int](), False
         with suppress(KeyClosed, ContentDamaged):

@@ -36,33 +36,34 @@ class LookedAgain:
         self._now: dict[str, str] = {}
 
     async def begin(self) -> None:
-        """Read what the pass before has left; nothing where that cannot be."""
+        """Read the notes of the previous pass; none if they cannot be read."""
         self._before = await asyncio.to_thread(self._read)
         self._now = {}
 
     def is_known(self, erased: Sequence[Erased], names: Sequence[str]) -> bool:
-        """Whether a file was looked at as it is: by these entries, under its key of these names."""
+        """Whether a file was read in its present state: these entries, a key of these names."""
         file_id, word = erased[0].file, self._word(erased, names[0])
         if is_known := self._before.get(file_id) == word:
             self._now[file_id] = word
         return is_known
 
     def note(self, erased: Sequence[Erased], names: Sequence[str]) -> None:
-        """A file was read to its end, and has nothing of these entries under this key.
+        """Note that a file was read to its end, and has nothing of these entries under this key.
 
-        Nor is that said of one whose key does not open: its only name is that of the wrapped key.
+        This is not noted for a file whose key does not open: the digest of the wrapped key is its
+        only name.
         """
         if len(names) > 1:
             self._now[erased[0].file] = self._word(erased, names[0])
 
     async def end(self) -> None:
-        """Leave it for the next pass; where the disk takes nothing files are read again."""
+        """Save the notes for the next pass; if the disk is full, files are read again."""
         if self._now != self._before:
             with suppress(OSError):
                 await asyncio.to_thread(self._write)
 
     def _word(self, erased: Sequence[Erased], key_name: str) -> str:
-        """Under the pepper by which lines were looked for, and of lines that are cut so."""
+        """A digest that also covers the pepper of the search and the way lines are split."""
         listed = hashlib.sha256(msgspec.json.encode(erased)).hexdigest()
         said = f"looked at {erased[0].file} {key_name} {self._length_max}: {listed}"
         settings = self._settings

@@ -26,7 +26,7 @@ class MadeOf:
         self._database = database
 
     async def is_moving(self, names: Collection[str]) -> bool:
-        """Whether a batch of these, or of these files, goes from one place to another now."""
+        """Whether one of these batches, or a batch of these files, is being moved now."""
         query = select(_B.id).where(_made_of(names), _B.state.in_(_MOVING)).limit(1)
         async with self._database.reading() as connection:
             return (await connection.execute(query)).first() is not None
@@ -34,7 +34,8 @@ class MadeOf:
     async def part(self, found: Holding, names: Collection[str]) -> Holding:
         """What was found of things with these names, and of what was made of them; no answers.
 
-        `arriving` likewise, and files of which their batches were made: by these results are told.
+        `arriving` is restricted likewise, and includes files of which their batches were made:
+        these tell whose results are.
         """
         named = frozenset(names)
         columns = (_B.id, _B.output_file_id, _B.error_file_id, _B.input_file_id)
@@ -60,10 +61,10 @@ class MadeOf:
         return replace(found, arriving=unseen)
 
     async def since(self, organisation: str, looked: Holding, left: Holding) -> frozenset[str]:
-        """Names of what was made of `looked` before it was destroyed: `left`, or on its way.
+        """Names of what was made of `looked` before it was destroyed: in `left`, or being moved.
 
-        A batch took its lines from a file, or put them into one; of a batch that went only the
-        file of its results may be there.
+        A batch took its lines from a file, or put them into one; of a batch that is gone, only the
+        file of its results may exist.
         """
         files = {file.file_id for file, _ in looked.files}
         results = {file.file_id for file, _ in left.files if file.purpose == "batch_output"}
@@ -82,9 +83,9 @@ class MadeOf:
         return frozenset(made | results)
 
     async def there(self, lines: Mapping[str, frozenset[int]]) -> dict[str, frozenset[int]]:
-        """Which of these lines are kept with their batch still; of all where none are named.
+        """Those of these lines that are still kept with their batch; all of them if none are named.
 
-        A batch of which none is has no place in it, unless all of it is asked for.
+        A batch with none of them is left out, unless all of it is asked for.
         """
         found = dict[str, frozenset[int]]()
         for batch_id, numbers in lines.items():
@@ -97,5 +98,5 @@ class MadeOf:
 
 
 def _made_of(names: Collection[str]) -> ColumnElement[Any]:
-    """Batches of these names, or made of a file of these."""
+    """Batches with these names, or made of a file with one."""
     return or_(_B.id.in_(names), _B.input_file_id.in_(names))

@@ -22,18 +22,18 @@ class Outstanding(Struct, frozen=True):
     """A folder that has not done its part, or workers whose folder is not known."""
 
     folder: str
-    """Its mark; empty where no folder is known."""
+    """Its mark; empty if no folder is known."""
     workers: tuple[str, ...]
     why: Why
-    """`unheard`: it has not looked at the case; `held`: a hold forbids it; `begun`: it is at it;
-    `failed`: its disk, or what records it, does not let it.
+    """`unheard`: it has not looked at the case; `held`: a hold forbids it; `begun`: it is at work;
+    `failed`: its disk, or what records it, prevents it.
 
-    `unknown`: no folder with their keys was ever seen; `retired`: their names are, since their disk
-    is lost, and nobody waits for them any more.
+    `unknown`: no folder with their keys was ever seen; `retired`: the workers' names are retired,
+    since their disk is lost, and nobody waits for them any more.
     """
     hold: str = ""
     failure: str = ""
-    """What keeps the folder from it, as its worker heard it last; empty where nothing is known."""
+    """What prevents the folder, as its worker last reported; empty if nothing is known."""
 
     @property
     def said(self) -> str:
@@ -61,17 +61,17 @@ class Reach(Struct, frozen=True):
     """How far one case has come."""
 
     reports: tuple[FolderReport, ...] = ()
-    """Of folders that are done, in that order."""
+    """Reports of the folders that are done, in that order."""
     outstanding: tuple[Outstanding, ...] = ()
 
     @property
     def is_complete(self) -> bool:
-        """Whether nobody is waited for; disks that are given up may still be somewhere."""
+        """Whether nobody is waited for; disks that were given up may still exist somewhere."""
         return all(each.why == LOST for each in self.outstanding)
 
     @property
     def workers_outstanding(self) -> tuple[str, ...]:
-        """By name, those of lost disks too."""
+        """Workers still outstanding, by name, including those of lost disks."""
         return tuple(sorted({name for each in self.outstanding for name in each.workers}))
 
 

@@ -21,7 +21,7 @@ _C = erasure_cases.c
 
 
 class Unreached(Struct, frozen=True):
-    """What tells which folders and workers a case that was carried out still waits for."""
+    """Which folders and workers a case that was carried out still waits for."""
 
     id: str
     organisation: str
@@ -31,7 +31,7 @@ class Unreached(Struct, frozen=True):
 
 
 class ErasureReach:
-    """How far all cases in one database have come."""
+    """Tells how far all cases in one database have come."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -40,13 +40,13 @@ class ErasureReach:
         self._waiting = WaitingCases(database)
 
     async def of(self, cases: Sequence[ErasureCase]) -> dict[str, Reach]:
-        """By id, of those that were carried out."""
+        """By id, how far each case that was carried out has come."""
         return await self._of([each for each in cases if each.state == "done"])
 
     async def note_reached(self) -> int:
-        """Note the cases for which nobody is waited for any more; when the oldest other was closed.
+        """Note which cases are complete; returns when the oldest of the others was closed.
 
-        Also one that waits for what was still arriving. 0 where there is no other.
+        A case that waits for content still arriving counts as one of the others. 0 without any.
         """
         columns = [_C[name] for name in Unreached.__struct_fields__]
         oldest = (await self._waiting.ids())[:1]
@@ -86,7 +86,7 @@ class ErasureReach:
         }
 
     async def _awaited(self, cases: Sequence[ErasureCase | Unreached]) -> dict[str, Sequence[str]]:
-        """Whose folders each case waits for; of one that an older program closed, as it is now."""
+        """The workers whose folders each case waits for; as of now if an old program closed it."""
         unsaid = sorted({each.organisation for each in cases if not each.awaited})
         now = {each: await awaited_workers(self._database, each) for each in unsaid}
         return {
@@ -97,7 +97,7 @@ class ErasureReach:
         }
 
     async def _note_awaited(self, cases: Sequence[Unreached]) -> None:
-        """Those that an older program closed get their lists, once and for all."""
+        """Store these lists, once and for all, for cases that an older program closed."""
         if not cases:
             return
         said = [

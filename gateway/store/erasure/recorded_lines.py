@@ -13,14 +13,14 @@ from gateway.store.schema.batches import batches
 
 
 RECORDS_MAX: Final = 20_000
-"""So many records are looked at for one batch where not all of its are."""
+"""At most this many records are read for one batch, unless all of its records are needed."""
 
 
 class RecordedLines(Struct, frozen=True):
-    """What the records of one batch say."""
+    """What the records of one batch tell."""
 
     subjects: Sequence[tuple[int, str]]
-    """Numbers of lines, and whom each was of; without those of nobody."""
+    """Numbers of lines and their end users; lines without one are left out."""
     is_whole: bool
     """Whether every record of the batch was read."""
 
@@ -32,13 +32,13 @@ class LineRecords:
         self._database, self._sink = database, sink
 
     async def of(self, batch: Batch, *, all_of_them: bool) -> RecordedLines:
-        """What was written before each line was sent; not `all_of_them` is `RECORDS_MAX`.
+        """Records written before each line was sent; without `all_of_them`, at most `RECORDS_MAX`.
 
-        Records of before schema 0052 are not found by their batch. Then `RECORDS_MAX` of its key
-        are looked at: it may have asked for any number beside.
+        Records from before schema 0052 are not found by their batch. Then `RECORDS_MAX` of its key
+        are looked at: the key may have made any number of other requests.
 
         Raises:
-            OSError: a segment cannot be read at this moment.
+            OSError: a segment cannot be read at the moment.
         """
         is_named = await self._is_named(batch)
         query = _query(batch, is_named=is_named)
@@ -46,7 +46,7 @@ class LineRecords:
         return await self._read(query, batch.batch_id, most)
 
     async def named(self, organisation: str, batch_id: str, *, all_of_them: bool) -> RecordedLines:
-        """The same of a batch that may be forgotten: by its name alone."""
+        """The same, by name alone, for a batch that may be forgotten."""
         query = _by_name(organisation, batch_id)
         return await self._read(query, batch_id, None if all_of_them else RECORDS_MAX)
 
@@ -85,5 +85,5 @@ def _query(batch: Batch, *, is_named: bool) -> AuditQuery:
 
 
 def _by_name(organisation: str, batch_id: str) -> AuditQuery:
-    # By no times: they are of other machines' clocks than its own are.
+    # Not by time: the records have the clocks of other machines than the batch.
     return AuditQuery(organisation=organisation, stage="intent", batch=batch_id)

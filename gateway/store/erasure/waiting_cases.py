@@ -18,11 +18,11 @@ _C = erasure_cases.c
 AT_ONCE: Final = 500
 IS_DONE: Final[ColumnElement[bool]] = literal_column("(erasure_cases.state = 'done')")
 IS_UNREACHED: Final = IS_DONE & literal_column("(erasure_cases.reached_us = 0)")
-"""Carried out, and not known to have reached every folder."""
+"""Carried out, but not known to have reached every folder."""
 WAITS_FOR_MORE: Final = IS_DONE & literal_column(
     '(erasure_cases.certificate LIKE \'%"kept_arriving":["%\')'
 )
-"""Of a case that was carried out, and of which something was not there yet."""
+"""The case was carried out, but something had not arrived yet."""
 
 
 class WaitingCases:
@@ -32,7 +32,7 @@ class WaitingCases:
         self._database = database
 
     async def ids(self) -> Sequence[str]:
-        """The longest waiting first."""
+        """Ids of the cases, longest waiting first."""
         query = select(_C.id).where(WAITS_FOR_MORE).order_by(_C.closed_us, _C.id)
         async with self._database.reading() as connection:
             return (await connection.execute(query)).scalars().all()
