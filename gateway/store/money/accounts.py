@@ -19,7 +19,7 @@ _NAMED_BY: Final[Mapping[str, tuple[str, tuple[Column[str], ...]]]] = {
 
 
 async def missing(database: Database, account: str) -> str:
-    """What would have to be there for the account to be somebody's; empty where it is.
+    """What kind of thing the account refers to, if that does not exist; empty if it does.
 
     Raises:
         NotReady: the database does not answer.

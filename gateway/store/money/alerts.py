@@ -22,15 +22,15 @@ from gateway.store.schema.tables import budget_alerts, budgets
 
 
 NEWS_US: Final = DAY_US
-"""So long after a window's end it is still found out that a share of it was used up."""
+"""For this long after a window's end it is still noticed that a share of it was used up."""
 TRIED_US: Final = 7 * DAY_US
-"""So long after a window's end an alert of it is tried again."""
+"""For this long after a window's end an alert about it is tried again."""
 KEPT_US: Final = 400 * DAY_US
-"""So long it is remembered, and shown, that a budget of a window that is over was used up."""
+"""For this long it is remembered, and shown, that the budget of an ended window was used up."""
 
 
 class Alert(Struct, frozen=True):
-    """A budget of which so much is used up."""
+    """A budget and the share of it that is used up."""
 
     account: str
     window_start_us: int
@@ -41,7 +41,7 @@ class Alert(Struct, frozen=True):
 
 
 class SentAlert(Struct, frozen=True):
-    """An alert that was due, and when the web hook took it."""
+    """An alert that was due, and when the web hook accepted it."""
 
     account: str
     window: WindowKind
@@ -63,10 +63,10 @@ class AlertTable:
     ) -> list[Alert]:
         """Alerts that are due and that nobody else sends; send each and call `sent`.
 
-        Those that nobody took before their window was over come with what was known of it then.
+        Those not accepted before their window was over come with what was known of it then.
 
         Args:
-            budgets: in their present windows, or in such as are over and not heard of yet.
+            budgets: in their present windows, or in windows that are over and not reported yet.
             percents: shares of a limit.
             count_max: how many at most.
         """
@@ -93,7 +93,7 @@ class AlertTable:
         return claimed
 
     async def _left_over(self, budgets: Sequence[Budget]) -> list[Alert]:
-        """Alerts of windows that are over, that were claimed and that nobody took."""
+        """Alerts of ended windows that were claimed, but that nobody accepted."""
         limits = {budget.limit.key: budget for budget in budgets}
         columns, now_us = budget_alerts.c, self._clock.utc_us()
         query = select(budget_alerts).where(
@@ -135,7 +135,7 @@ class AlertTable:
             return [SentAlert(*row) for row in (await connection.execute(query)).all()]
 
     async def forget_old(self) -> None:
-        """Let old alerts go, but those of windows that still run: they would be due again."""
+        """Drop old alerts, except those of windows that still run: they would be due again."""
         since_us = self._clock.utc_us() - KEPT_US
         columns = budget_alerts.c
         runs = exists().where(
@@ -188,15 +188,16 @@ class AlertTable:
 
 
 def _is_due_again(row: Any, limit_microusd: int, now_us: int) -> bool:
-    """Whether an alert that was claimed before is to be told."""
+    """Whether an alert that was claimed before is to be sent again."""
     if row.again_above_microusd is not None:
         return bool(limit_microusd > row.again_above_microusd)
-    # Far ahead is a claim of a clock that was set back since, as in `gateway.store.claims`.
+    # A claim far in the future is from a clock that was set back since, as in
+    # `gateway.store.claims`.
     return row.sent_us is None and bool(abs(now_us - row.claimed_us) >= CLAIM_US)
 
 
 class BudgetAlerts:
-    """See `gateway.money.alerting.Alerts`: budgets of all accounts but those of end users."""
+    """See `gateway.money.alerting.Alerts`: budgets of all accounts except end users'."""
 
     def __init__(
         self, budgets: LeaseTable, alerts: AlertTable, percents: Sequence[int], clock: Clock
@@ -207,7 +208,7 @@ class BudgetAlerts:
         self._clock = clock
 
     async def due(self) -> list[Alert]:
-        """AT_ONCE at most; ask again for the others."""
+        """At most `AT_ONCE` alerts; ask again for the others."""
         now_us = self._clock.utc_us()
         told_of = [_told_of(budget, now_us) for budget in await self._budgets.last_windows()]
         return await self._alerts.claim(told_of, self._percents, AT_ONCE)
@@ -217,7 +218,7 @@ class BudgetAlerts:
 
 
 def _told_of(budget: Budget, now_us: int) -> Budget:
-    """A budget in the window whose alerts are due: the last one is so for a day after its end."""
+    """A budget in the window whose alerts are due: for a day after its end, the last one."""
     present = roll(budget, now_us)
     limit = budget.limit
     end_us = window_end_us(limit.window, budget.window_start_us, limit.time_zone)

@@ -25,9 +25,9 @@ class BudgetLists:
     async def page(
         self, organisation: str, first: int, limit: int, after: str = ""
     ) -> Part[Budget]:
-        """In their present windows, by account; those of single end users left out.
+        """A page of limits in their present windows, by account; without single end users'.
 
-        `after` is the key of the last before them.
+        `after` is the key of the last one before it.
         """
         now_us = self._clock.utc_us()
         query = select(budgets).where(_is_of(organisation), not_(is_end_user()))
@@ -43,7 +43,7 @@ class BudgetLists:
 
 
 def _is_of(organisation: str) -> ColumnElement[bool]:
-    """A key's account does not say whose it is."""
+    """Condition for an organisation's accounts; a key's account does not name its organisation."""
     account, keys = budgets.c.account, virtual_keys.c
     own = select(literal("key:").concat(keys.id)).where(keys.organisation == organisation)
     return or_(

@@ -31,9 +31,9 @@ from gateway.store.schema.tables import budget_leases, budgets
 
 
 NONE: Final = "none"
-"""The mark of no limit."""
+"""The mark that means no limit."""
 MEANWHILE: Final = "somebody changed this limit meanwhile"
-# Made once: they run every second, and to make one costs more than to run it.
+# Built once: they run every second, and building one costs more than running it.
 _OWN_BUDGET = and_(
     budgets.c.account == bindparam("of_account"),
     budgets.c.window_kind == bindparam("of_window_kind"),
@@ -53,7 +53,7 @@ def _changing(names: Iterable[str]) -> dict[str, Any]:
     return {name: bindparam(name) for name in names}
 
 
-# Each pair of a list of JSON, as a statement that is the same for any number of them.
+# The pairs of a JSON list, as a statement that is the same for any number of them.
 _PAIRS = text(
     "SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:keys)"
 )
@@ -82,7 +82,7 @@ _BEGIN_LEASE = insert(budget_leases)
 
 
 def amount_mark(limit_microusd: int | None) -> str:
-    """A limit as whoever changes it says what they saw; None for no limit."""
+    """A limit as the form in which a caller states what they saw; None for no limit."""
     return NONE if limit_microusd is None else str(limit_microusd)
 
 
@@ -91,7 +91,7 @@ def limit_mark(budget: Budget | None) -> str:
 
 
 def require_seen(mark: str, seen: str | None) -> None:
-    """Raises ChangedMeanwhile where somebody saw something else; None is who looked at nothing."""
+    """Raise ChangedMeanwhile if something else was seen; None means that nothing was looked at."""
     if seen is not None and mark != seen:
         raise ChangedMeanwhile(MEANWHILE)
 
@@ -123,7 +123,7 @@ def budget_row(budget: Budget) -> dict[str, object]:
 
 
 def is_one_of(kind: str, keys: Collection[BudgetKey]) -> ColumnElement[bool]:
-    """SQLite looks at every row for a list of pairs, and up each pair of a list of JSON."""
+    """SQLite reads every row for a list of pairs, but looks up each pair of a JSON list."""
     pairs: Any = list(keys)
     if kind == "sqlite":
         pairs = _PAIRS.bindparams(keys=msgspec.json.encode([*keys]).decode())
@@ -131,7 +131,7 @@ def is_one_of(kind: str, keys: Collection[BudgetKey]) -> ColumnElement[bool]:
 
 
 def is_end_user() -> ColumnElement[bool]:
-    """Rows of single end users; not the limits that hold for each of them."""
+    """Rows of single end users, without the limits that apply to each of them."""
     account = budgets.c.account
     return and_(account.like(f"{USER_PREFIX}%"), not_(account.like("%/*")))
 
@@ -142,16 +142,16 @@ def below(prefix: str) -> str:
 
 
 def children(account: str) -> str:
-    """A pattern for the end users that a template's limit holds for; of no row for others."""
+    """A pattern for the end users that a template's limit applies to; none for other accounts."""
     if account.startswith(USER_PREFIX) and account.endswith("/*"):
         return below(account.removesuffix("*"))
     return ""
 
 
 async def limit_all(connection: AsyncConnection, limit: Limit) -> None:
-    """Write a limit where it holds: for the account or, by a template, for its end users too.
+    """Write a limit for the account or, if it is a template, for its end users too.
 
-    Those may be a hundred thousand, more than a statement can name. They are locked in the order in
+    There may be a hundred thousand, more than a statement can name. They are locked in the order in
     which workers lock them.
     """
     of_limit = and_(
@@ -171,9 +171,9 @@ async def limit_all(connection: AsyncConnection, limit: Limit) -> None:
 async def claimed(
     connection: AsyncConnection, keys: Collection[BudgetKey], worker: str, expired_us: int
 ) -> tuple[dict[BudgetKey, Budget], list[Lease]]:
-    """These, locked in the order of their accounts and windows, and leases of them.
+    """These budgets, locked in the order of their accounts and windows, and leases of them.
 
-    Those are what a worker holds of these budgets, and anybody whose lease was over at that time.
+    The leases are the worker's own and any that were over at `expired_us`.
     """
     name = connection.dialect.name
     wanted = list(keys) if name == "postgresql" else msgspec.json.encode([*keys]).decode()
@@ -192,7 +192,7 @@ async def write_budgets(connection: AsyncConnection, changed: Sequence[Budget]) 
 
 
 def budget_changes(changed: Sequence[Budget]) -> list[Asking]:
-    """What writes these."""
+    """The statements that write these budgets."""
     rows = [
         {"of_account": row.pop("account"), "of_window_kind": row.pop("window_kind"), **row}
         for row in map(budget_row, changed)
@@ -203,7 +203,7 @@ def budget_changes(changed: Sequence[Budget]) -> list[Asking]:
 def lease_changes(
     leases: Sequence[Lease], held: Collection[BudgetKey], ended: Collection[BudgetKey]
 ) -> list[Asking]:
-    """What writes these: of budgets in `held` there is a row, of those in `ended` none is to be."""
+    """Statements that write these leases: `held` budgets have a row, `ended` ones lose it."""
     gone, kept, new = list[dict[str, Any]](), list[dict[str, Any]](), list[dict[str, Any]]()
     for lease in leases:
         key = {

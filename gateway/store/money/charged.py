@@ -33,7 +33,7 @@ _BY: Final = (
     [audit_records.c[name] for name in ("organisation", "workspace", "project", "key_id")],
     [audit_records.c[name] for name in ("organisation", "subject")],
 )
-"""Whose an outcome is; end users apart, who may be very many."""
+"""The owner of an outcome; end users separately, since there may be very many."""
 _OF_USER: Final = 2
 _NAMED: Final = {
     "org": ("organisation",),
@@ -42,21 +42,21 @@ _NAMED: Final = {
     "key": ("key_id",),
     USER_PREFIX.removesuffix(":"): ("organisation", "subject"),
 }
-"""What the name of an account says of its outcomes."""
+"""What the name of an account says about its outcomes."""
 _NAMED_MAX: Final = 500
-"""Accounts that one statement names; where more begin at once, it takes the outcomes of all."""
+"""The most accounts that one statement names; if more begin at once, all outcomes are read."""
 _SPANS_MAX: Final = 1_000
-"""So often time is cut; where limits began at more moments, as many as need be are one."""
+"""The most pieces into which time is cut; if limits began at more moments, some are merged."""
 _LAST_US: Final = 2**63 - 1
 
 
 class Charged(Struct, frozen=True):
-    """From when on a budget is charged with what was let through.
+    """The time from which a budget is charged with what was admitted.
 
     Args:
-        since_us: with what most workers let through.
-        by_worker: with what these did, by their own clocks.
-        booked_us: with what was booked late and by itself, whoever let it through.
+        since_us: for most workers.
+        by_worker: for these workers, by their own clocks.
+        booked_us: for what was booked late and separately, whichever worker admitted it.
     """
 
     since_us: int
@@ -64,11 +64,11 @@ class Charged(Struct, frozen=True):
     booked_us: int | None = None
 
     def outcomes(self) -> list[ColumnElement[bool]]:
-        """Outcomes of requests that were let through since then, as the ledger charges them.
+        """Outcomes of requests that were admitted since then, as the ledger charges them.
 
-        What arrived before and ended after may have been let through on either side: its intent
-        says. So it does of what a crash cut off, of whose length nothing is known. Only what was
-        over at once and has no intent here is of the moment of its outcome.
+        A request that arrived before and ended after may have been admitted on either side; its
+        intent says which. This also holds for what a crash cut off, whose length is unknown. Only
+        what was over at once and has no intent here counts by the time of its outcome.
         """
         columns, begun = audit_records.c, audit_records.alias("begun").c
         of_it = (begun.request_id == columns.request_id, begun.stage == "intent")
@@ -81,7 +81,7 @@ class Charged(Struct, frozen=True):
 
     @property
     def every_us(self) -> list[int]:
-        """All moments from which on something is charged."""
+        """All moments from which something is charged."""
         booked = [] if self.booked_us is None else [self.booked_us]
         return [self.since_us, *self.by_worker.values(), *booked]
 
@@ -98,7 +98,7 @@ class Charged(Struct, frozen=True):
 
 
 class _Outcome(Struct, frozen=True):
-    """One of whom its own moments do not say when it was let through."""
+    """An outcome whose own times do not tell when it was admitted."""
 
     names: tuple[str, ...]
     """Organisation, workspace, project, key and end user."""
@@ -107,11 +107,11 @@ class _Outcome(Struct, frozen=True):
     utc_us: int
     duration_us: int
     was_late: bool
-    """Whether its cost was booked late and by itself."""
+    """Whether its cost was booked late and separately."""
     is_whole: bool
-    """Whether it arrived in the piece of time in which it ended."""
+    """Whether it arrived in the same piece of time in which it ended."""
     intents: list[tuple[str, int]]
-    """By whom, and when."""
+    """The worker and time of each."""
 
     def is_of(self, charged: Charged) -> bool:
         """Whether it is one of `charged.outcomes()`."""
@@ -128,16 +128,16 @@ class _Outcome(Struct, frozen=True):
 
 
 class _Piece(Struct, frozen=True):
-    """A time before which an account begins to be charged, or after it, or it is one of `own`."""
+    """A piece of time: accounts are charged from before it or after it, or are in `own`."""
 
     begin_us: int
     end_us: int
     own: Mapping[str, Sequence[int]] = {}
-    """Accounts that workers begin to charge meanwhile, with their numbers among those asked for."""
+    """Accounts that workers begin to charge in this piece, with their numbers in `asked`."""
 
     @property
     def _outcomes(self) -> list[ColumnElement[bool]]:
-        """By what an index of the lists holds; one outcome is in one piece only."""
+        """Conditions that an index can answer; each outcome is in one piece only."""
         columns = audit_records.c
         return [
             columns.organisation.in_(select(audit_sequences.c.organisation)),
@@ -149,16 +149,16 @@ class _Piece(Struct, frozen=True):
 
     @property
     def _is_whole(self) -> ColumnElement[bool]:
-        """Whether its moments say that a request was let through in this piece."""
+        """Whether its times show that a request was admitted in this piece."""
         return and_(self.begin_us <= _ARRIVED_US, audit_records.c.duration_us > 0)
 
     def sums(self, by: Sequence[Column[str]]) -> Select[Any]:
-        """What the outcomes of whole requests cost, by whose they are."""
+        """The cost of the outcomes that lie completely in this piece, by owner."""
         shown: list[Any] = [func.sum(audit_records.c.cost_microusd), *by]
         return select(*shown).where(*self._outcomes, self._is_whole).group_by(*by)
 
     def single(self) -> Select[Any]:
-        """Outcomes of the others, and those of `own`, each with every intent of its request."""
+        """All other outcomes, and those of `own`, each with every intent of its request."""
         columns, begun = audit_records.c, audit_records.alias("begun")
         of_it = (begun.c.request_id == columns.request_id) & (begun.c.stage == "intent")
         was_late = exists().where(late_bookings.c.request_id == columns.request_id)
@@ -173,11 +173,12 @@ class _Piece(Struct, frozen=True):
 
 
 async def spent_of(connection: Any, asked: Sequence[tuple[str, Charged]]) -> Sequence[int]:
-    """What the outcomes cost that each account is charged with: each is read once for all of them.
+    """The cost that each account is charged with; each outcome is read once for all of them.
 
     Accounts are charged from different moments on, around which only an outcome's intent says
-    whether it is one of theirs. So time is cut at these, and what is whole in a piece is added up;
-    one by one are read what reaches over a cut, and what is of the accounts that begin there.
+    whether it is included. So time is cut at these moments, and what lies completely in a piece is
+    added up; outcomes that reach over a cut, or belong to accounts that begin there, are read one
+    by one.
     """
     if not asked:
         return []
@@ -202,7 +203,7 @@ async def spent_of(connection: Any, asked: Sequence[tuple[str, Charged]]) -> Seq
 
 
 def _numbers(names: Sequence[str], places: Mapping[str, Sequence[int]]) -> Iterator[int]:
-    """Who of those asked for are charged with what has these names."""
+    """Numbers of the given accounts that are charged with what has these names."""
     if len(names) == _OF_USER:
         accounts = [f"{USER_PREFIX}{'/'.join(names)}"]
     else:
@@ -213,7 +214,7 @@ def _numbers(names: Sequence[str], places: Mapping[str, Sequence[int]]) -> Itera
 
 
 def _are_of(accounts: Collection[str]) -> ColumnElement[bool]:
-    """Whether an outcome is charged to one of these."""
+    """Whether an outcome is charged to one of these accounts."""
     if len(accounts) > _NAMED_MAX:
         return true()
     columns = audit_records.c
@@ -244,7 +245,7 @@ async def _singly(connection: Any, piece: _Piece) -> Collection[_Outcome]:
 
 
 def _pieces(asked: Sequence[tuple[str, Charged]]) -> Iterator[_Piece]:
-    """All of the time from the first moment on from which something is charged."""
+    """All of the time since the first moment from which something is charged, in pieces."""
     spans = _spans([charged.every_us for _, charged in asked])
     begins = [begin for begin, _ in spans]
     own: list[dict[str, list[int]]] = [defaultdict(list) for _ in spans]
@@ -259,7 +260,7 @@ def _pieces(asked: Sequence[tuple[str, Charged]]) -> Iterator[_Piece]:
 
 
 def _spans(moments: Iterable[Collection[int]]) -> Sequence[tuple[int, int]]:
-    """From the first to the last of each; those that overlap are one, and of many a few are."""
+    """From first to last of each; spans are merged if they overlap or are too many."""
     found: list[tuple[int, int]] = []
     for span in sorted({(min(some), max(some)) for some in moments}):
         if found and span[0] <= found[-1][1]:

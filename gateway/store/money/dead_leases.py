@@ -20,15 +20,15 @@ from gateway.store.schema.tables import budget_leases
 
 
 NOBODY: Final = LeaseHolder("", "")
-"""Who looks for what others left, and holds nothing itself."""
+"""Looks for what others left, and holds nothing itself."""
 _LEASES = budget_leases.c
 _AT_ONCE_MAX: Final = 200
-"""Budgets of which leases are looked at in one transaction, which others may wait for: as do the
-looker's own reports, by which its leases live."""
+"""Budgets whose leases are looked at in one transaction. Others may have to wait for it, among them
+the process's own reports, which keep its leases alive."""
 
 
 async def forgotten(database: Database, expired_us: int) -> list[BudgetKey]:
-    """Budgets of which something is leased by somebody whose lease was over at that time.
+    """Budgets on which a lease was over at that time.
 
     Raises:
         NotReady: the database does not answer.
@@ -53,7 +53,7 @@ async def settled(
     holder: LeaseHolder,
     now_us: int,
 ) -> dict[BudgetKey, Lease]:
-    """The holder's own leases; those of past windows, runs and the dead are written off."""
+    """The holder's own leases; those of past windows and runs, and of the dead, are written off."""
     own: dict[BudgetKey, Lease] = {}
     over = list[Lease]()
     for lease in found:

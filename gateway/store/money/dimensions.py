@@ -19,14 +19,14 @@ DIMENSIONS: Final = (
     *("model", "target", "provider", "jurisdiction", "route", "policy", "data_class", "finding"),
     *("status", "error", "tier", "cache", "batch", "hour", "day", "month"),
 )
-"""What a report may be grouped by; hours, days and months are those of the organisation's zone.
+"""What a report may be grouped by; hours, days and months are in the organisation's zone.
 
-`policy` is the digest of the document that decided, `app` a project with its workspace before it.
+`policy` is the digest of the document that decided, `app` a project preceded by its workspace.
 `label` is all labels of the key, as it has them now, and `finding` all kinds that the request
-contained, so that each request stands in one group and groups add up to all of it.
+contained, so that each request is in one group and the groups add up to the total.
 """
 QUARTER_US: Final = 900_000_000
-"""Every zone's offset is a whole number of quarters of an hour, so their sums make its days."""
+"""Every zone's offset is a multiple of a quarter of an hour, so quarters add up to its days."""
 _C = audit_records.c
 _COLUMNS: Final[dict[str, ColumnElement[Any]]] = {
     "key": _C.key_id,
@@ -41,22 +41,22 @@ _TIMES: Final = ("hour", "day", "month")
 _OF_SEVERAL: Final = ("label", "finding")
 _SEVERAL_JOINED_BY: Final = " "
 Only = Mapping[str, Collection[str]]
-"""Of each dimension that is named, one of these values has to hold."""
+"""For each named dimension, one of these values has to match."""
 NO_FILTER: Final[Only] = {}
 
 
 class Reading(Struct, frozen=True):
-    """How some dimensions are read: columns to group by, and names of values."""
+    """How dimensions are read: columns to group by, and names of values."""
 
     names: tuple[str, ...]
     zone: ZoneInfo
     labels: Mapping[str, Sequence[str]]
-    """Of keys by id."""
+    """Labels of keys, by id."""
     homes: Homes
 
     @property
     def columns(self) -> list[ColumnElement[Any]]:
-        """One for each name, labelled `of_NAME`."""
+        """One column for each dimension, labelled `of_NAME`."""
         return [column_of(name, self.homes).label(f"of_{name}") for name in self.names]
 
     def values(self, row: Sequence[Any]) -> dict[str, str]:
@@ -76,7 +76,7 @@ class Reading(Struct, frozen=True):
 
 
 def check(by: Sequence[str], only: Only = NO_FILTER) -> None:
-    """Raises RequestInvalid where there is no such dimension, or one is named twice."""
+    """Raises RequestInvalid for an unknown dimension, or one that is named twice."""
     if len(set(by)) < len(by) or not set(by) <= set(DIMENSIONS):
         raise RequestInvalid(f"group by: {', '.join(DIMENSIONS)}", parameter="by")
     if not set(only) <= set(DIMENSIONS):
@@ -84,7 +84,7 @@ def check(by: Sequence[str], only: Only = NO_FILTER) -> None:
 
 
 def read_only(said: Collection[str]) -> dict[str, set[str]]:
-    """`DIMENSION=VALUE`, some of them, as what has to hold; raises RequestInvalid."""
+    """Parse filters `DIMENSION=VALUE`; raises RequestInvalid."""
     only: dict[str, set[str]] = {}
     for each in said:
         name, equals, value = each.partition("=")
@@ -96,9 +96,9 @@ def read_only(said: Collection[str]) -> dict[str, set[str]]:
 
 
 def time_of(name: str, moment: datetime) -> str:
-    """An hour, a day or a month, as reports write it; an hour says how far it is from UTC.
+    """An hour, a day or a month, as reports write it; an hour includes its offset from UTC.
 
-    Where clocks go back the same hour comes twice.
+    When clocks go back, the same hour comes twice.
     """
     if name == "hour":
         return moment.replace(minute=0, second=0, microsecond=0).isoformat(timespec="minutes")
@@ -106,7 +106,7 @@ def time_of(name: str, moment: datetime) -> str:
 
 
 def column_of(name: str, homes: Homes) -> ColumnElement[Any]:
-    """What the database groups by for a dimension."""
+    """The column by which the database groups a dimension."""
     if name in _TIMES:
         return _C.utc_us // QUARTER_US
     if name == "route":
@@ -115,9 +115,9 @@ def column_of(name: str, homes: Homes) -> ColumnElement[Any]:
 
 
 def holds(values: Mapping[str, str], only: Only) -> bool:
-    """Whether a group's values are among those that are asked for.
+    """Whether a group's values match a filter.
 
-    Of labels and findings a group may have several; one of them is enough.
+    A group may have several labels and findings; one match is enough.
     """
     for name, wanted in only.items():
         value = values[name]

@@ -23,12 +23,12 @@ from gateway.store.speech import insert_into
 END_USERS_MAX = 100_000
 """Rows of end users that an organisation may have in each kind of window."""
 _LOOKS = 50
-"""So many looks at the number of rows until they are full: a fiftieth more may fit unseen."""
+"""The limit is checked this many times until it is reached: one fiftieth more may go unnoticed."""
 _LOOK_AGAIN_S = 5.0
 
 
 class EndUserRows:
-    """What a worker does to the rows of end users."""
+    """A worker's changes to the rows of end users."""
 
     def __init__(self, database: Database, clock: Clock, end_users_max: int) -> None:
         self._database = database
@@ -36,14 +36,14 @@ class EndUserRows:
         self._unhurried = UnhurriedClock(clock)
         self._end_users_max = end_users_max
         self._room: dict[BudgetKey, int] = {}
-        """How many rows fit, by template, until they are counted again."""
+        """How many rows still fit, by template, until they are counted again."""
         self._full_s: dict[BudgetKey, float] = {}
 
     async def introduce(self, claims: Sequence[Claim]) -> None:
-        """Give end users who are here for the first time a row, in a transaction of its own.
+        """Give new end users a row, in a transaction of its own.
 
-        Whoever comes second finds the row: nobody spends before there is something to count with.
-        Beyond the bound there is no new row, except the one that all others share.
+        A second worker finds the row: nobody spends before there is something to count with. Beyond
+        the limit no row is added, except the one that all others share.
         """
         new = {
             claim.key: BudgetKey(template, claim.key.window)
@@ -55,7 +55,7 @@ class EndUserRows:
         if not new:
             return
         async with self._database.writing() as connection:
-            # Held, so that no limit changes between here and the row that copies it.
+            # Locked, so that no limit changes between here and the row that copies it.
             query = (
                 select(budgets)
                 .where(is_one_of(self._database.kind, set(new.values())))
@@ -83,7 +83,7 @@ class EndUserRows:
             self._room[template.limit.key] -= 1
 
     async def _has_room(self, connection: AsyncConnection, template: BudgetKey) -> bool:
-        """Counted now and then: every worker may be a few rows off, never more."""
+        """Whether rows still fit; counted now and then, so each worker may be a few rows off."""
         if self._room.get(template, 0) > 0:
             return True
         now_s = self._clock.monotonic_s()
@@ -101,10 +101,10 @@ class EndUserRows:
         return left > 0
 
     async def forget_past(self) -> int:
-        """Drop the rows of end users whose day or month is over; the number of them.
+        """Drop the rows of end users whose day or month is over; returns how many.
 
-        Whose day is over only by a clock that was set keeps the row: were it set right again,
-        there would be nothing left of what was spent.
+        A row whose day is over only because a clock was set stays: if the clock were corrected,
+        what was spent would be lost.
         """
         now_us = self._unhurried.utc_us()
         async with self._database.reading() as connection:

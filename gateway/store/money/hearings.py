@@ -23,14 +23,15 @@ from gateway.store.speech import insert_into
 
 
 RECENT_US: Final = 10 * MINUTE_US
-"""A worker that starts notes only limits this new: of older ones it did not hear late."""
+"""A worker that starts notes only limits this new: it did not learn of older ones late."""
 _HEARINGS = budget_hearings.c
 
 
 class Hearing(Struct, frozen=True):
-    """That a worker charges a limit from `heard_us` on, by its own clock.
+    """A worker charges a limit from `heard_us` on, by its own clock.
 
-    `since_us` is when the limit was set, or when the window began, by the clock of who did that.
+    `since_us` is when the limit was set, or when the window began, by the clock of whoever did
+    that.
     """
 
     key: BudgetKey
@@ -45,7 +46,7 @@ class Hearings:
         self._database = database
 
     async def write(self, worker: str, pending: dict[BudgetKey, Hearing]) -> None:
-        """Write these down and drop them; of each a worker heard once, whenever it started.
+        """Write these down and drop them; a worker notes each limit once, whenever it started.
 
         Raises:
             NotReady: the database does not answer; all are still pending.
@@ -77,10 +78,10 @@ class Hearings:
                 del pending[key]
 
     async def forget_over(self) -> None:
-        """Drop those that say nothing of any budget's present window.
+        """Drop hearings that do not matter for any budget's present window.
 
-        Their limit is gone, also where they were written down after it went, their window is over,
-        or all of this one is charged anyway.
+        Either their limit is gone (even if they were written down later), their window is over, or
+        all of this window is charged anyway.
 
         Raises:
             NotReady: the database does not answer.
@@ -90,7 +91,8 @@ class Hearings:
             budgets.c.account == _HEARINGS.account,
             budgets.c.window_kind == _HEARINGS.window_kind,
             _HEARINGS.since_us.in_([begun_us, start_us]),
-            # Who wrote nothing down has the first minute of a limit, which may reach into this one.
+            # A worker without a hearing is given a limit's first minute, which may reach into this
+            # window.
             or_(_HEARINGS.heard_us > start_us, _HEARINGS.since_us > start_us - MINUTE_US),
         )
         async with self._database.writing() as connection:
@@ -100,10 +102,10 @@ class Hearings:
 def only_new(
     hearings: Mapping[BudgetKey, Hearing], charged: Collection[BudgetKey]
 ) -> dict[BudgetKey, Hearing]:
-    """Those of limits that were set shortly before they were heard of, or by a clock ahead.
+    """Hearings of limits that were set shortly before, or by a clock that is ahead.
 
-    Not what an earlier run had heard of, and had `charged` when it crashed: from when on is not
-    known where it did not write that down.
+    Not those that an earlier run knew and had `charged` when it crashed: if it did not write them
+    down, nobody knows when it began.
     """
     known = {*charged, *(BudgetKey(template_of(each.account), each.window) for each in charged)}
     return {
@@ -114,9 +116,9 @@ def only_new(
 
 
 async def hearings_of(connection: Any, key: BudgetKey, budget: Budget) -> dict[str, int]:
-    """From when on each worker charged the present window of a limit, by the worker's name.
+    """When each worker began to charge the present window of a limit, by worker name.
 
-    `key` is whose limit it is: the budget's own, or that of all end users.
+    `key` is the key of the limit: the budget's own, or that of all end users.
     """
     start_us, begun_us = budget.window_start_us, budget.begun_us
     query = select(_HEARINGS.worker, _HEARINGS.since_us, _HEARINGS.heard_us).where(
@@ -125,7 +127,8 @@ async def hearings_of(connection: Any, key: BudgetKey, budget: Budget) -> dict[s
         _HEARINGS.since_us.in_([begun_us, start_us]),
     )
     rows = (await connection.execute(query)).all()
-    # Who heard of an older limit in this window charged the window before until that was over.
+    # A worker that learned of an older limit in this window charged the previous window until its
+    # end.
     return {
         worker: heard_us if since_us >= start_us else max(heard_us, start_us)
         for worker, since_us, heard_us in rows
@@ -135,7 +138,7 @@ async def hearings_of(connection: Any, key: BudgetKey, budget: Budget) -> dict[s
 async def forget_hearings(
     connection: AsyncConnection, account: str, window: WindowKind | None
 ) -> None:
-    """The limit of an account is gone, in all windows for None; a template's with all of it."""
+    """Forget hearings of a removed limit, a template's with all users'; None is all windows."""
     of_template = _HEARINGS.account.like(children(account), escape="\\")
     gone = or_(_HEARINGS.account == account, of_template)
     if window is not None:

@@ -15,7 +15,7 @@ from gateway.store.money.slices import NO_WINDOW, Budget, Claim, Grant, HeldSlic
 
 
 _PATHS_MAX = 10_000
-"""How many callers' slices are remembered; more are looked up again."""
+"""How many callers' slices are remembered; others are looked up again."""
 
 
 class HeldSlices:
@@ -24,23 +24,23 @@ class HeldSlices:
     def __init__(self) -> None:
         self.by_key: dict[BudgetKey, HeldSlice] = {}
         self.paths: dict[tuple[str, ...], tuple[HeldSlice, ...]] = {}
-        """What `by_key` says for whole paths of accounts; emptied when it changes."""
+        """`by_key`'s slices for complete paths of accounts; emptied when it changes."""
         self.templates: dict[BudgetKey, Limit] = {}
-        """Limits of each end user, by `user:ORG/*`."""
+        """Limits for each end user, by `user:ORG/*`."""
         self.debtors: set[BudgetKey] = set()
-        """Budgets of which more was leased or spent than there is: their limit was lowered."""
+        """Budgets with more leased or spent than they have, since their limit was lowered."""
         self.others: set[BudgetKey] = set()
-        """End users beyond the number that there may be: they share one budget."""
+        """End users beyond the permitted number: they share one budget."""
         self.hearings: dict[BudgetKey, Hearing] = {}
         """Since when new limits and windows are charged here; to be written down."""
         self.lacks_news = False
-        """Whether a limit of end users is gone of which nothing was heard yet."""
+        """Whether a limit of all end users seems to be gone, so that limits must be read again."""
         self._templates_begun_us: dict[BudgetKey, int] = {}
         self._awaited: dict[str, int] = {}
 
     @contextmanager
     def awaiting(self, accounts: tuple[str, ...], amount: int) -> Iterator[None]:
-        """A request is about to take so much: it must not be given back under its hands."""
+        """Announce that a request is about to take this much, which must not be given back."""
         shared = tuple(others_of(account) for account in accounts if template_of(account))
         for account in accounts + shared:
             self._awaited[account] = self._awaited.get(account, 0) + amount
@@ -48,16 +48,16 @@ class HeldSlices:
             yield
         finally:
             for account in accounts + shared:
-                # Others may wait for nothing at all, and leave no entry when they go first.
+                # Others may be waiting for 0, and leave no entry when they go first.
                 if left := self._awaited.pop(account, 0) - amount:
                     self._awaited[account] = left
 
     def awaits(self, part: HeldSlice) -> bool:
-        """Whether somebody is about to take something of it."""
+        """Whether a request is about to take some of it."""
         return self._awaited.get(part.account, 0) > 0
 
     def idle(self, part: HeldSlice) -> int:
-        """What nobody uses, or is about to take."""
+        """How much nobody uses, or is about to take."""
         return part.free - self._awaited.get(part.account, 0)
 
     def users(self) -> list[str]:
@@ -69,14 +69,14 @@ class HeldSlices:
         return any(account == template for account, _ in self.templates)
 
     def used(self, now_us: int) -> list[tuple[str, float]]:
-        """Of each limit its level and the share that is used, as last heard."""
+        """The level and used share of each limit, as last heard."""
         parts = self.by_key.values()
         return [(level_of(part.account), part.used_share(now_us)) for part in parts]
 
     def learn(self, rows: Sequence[Budget], now_us: int) -> list[HeldSlice]:
-        """Hold what there is by now; gives the slices whose limit is another one.
+        """Hold what there is by now; returns the slices whose limit has changed.
 
-        And those of budgets that others have overdrawn: nothing of them should lie idle.
+        And those of budgets that others have overdrawn: nothing of them should stay unused.
         """
         budgets, self.lacks_news = {row.limit.key: row for row in rows}, False
         self.templates = {
@@ -88,13 +88,13 @@ class HeldSlices:
             if known_us.get(key) != (begun_us := budgets.pop(key).begun_us):
                 self._note_hearing(key, begun_us, now_us)
         for key in self.by_key.keys() - budgets.keys():
-            # An end user that is not written down yet has nothing leased either.
+            # An end user that has no row yet has nothing leased either.
             del self.by_key[key]
         changed = []
         for key, budget in budgets.items():
             known = self.by_key.get(key)
             if known is None or known.begun_us not in {None, budget.begun_us}:
-                # Of a limit that was removed and set anew nothing is held, whatever it is.
+                # Nothing is held of a limit that was removed and set again, whatever its amount.
                 self.by_key[key] = HeldSlice.of(budget)
                 self._note_hearing(key, budget.begun_us, now_us)
             elif known.limit != budget.limit or budget.left_microusd < min(known.left, 0):
@@ -107,7 +107,7 @@ class HeldSlices:
     def hear_all(
         self, claims: Sequence[Claim], grants: Sequence[Grant], until_s: float, now_us: int
     ) -> None:
-        """What the database answered to claims; the slices are good until then."""
+        """Take over the database's answers to claims; the slices are valid until `until_s`."""
         answers = {grant.key: grant for grant in grants}
         for claim in claims:
             if (grant := answers.get(claim.key)) is None:
@@ -126,7 +126,7 @@ class HeldSlices:
         if grant.begun_us != known_us:
             self._note_hearing(claim.key, grant.begun_us, now_us)
         if grant.window_start_us > max(now_us, grant.begun_us):
-            # It began by another's clock: here it is the evening before.
+            # It began by another machine's clock: here it is still the evening before.
             self._note_hearing(claim.key, grant.window_start_us, now_us)
         if grant.is_fresh:
             part = self.renew(part, grant.left_microusd)
@@ -143,14 +143,14 @@ class HeldSlices:
             self.hearings[key] = Hearing(key, since_us, now_us)
 
     def _note_debt(self, part: HeldSlice) -> None:
-        """Remember whether too much of a budget is leased, as was just heard."""
+        """Remember whether too much of a budget is leased, as last heard."""
         if part.left < 0:
             self.debtors.add(part.limit.key)
         else:
             self.debtors.discard(part.limit.key)
 
     def pay_back(self) -> None:
-        """What is free of a budget in debt goes back before anybody reserves it once more."""
+        """Give back what is free of a budget in debt, before anybody reserves it again."""
         for key in tuple(self.debtors):
             part = self.by_key.get(key)
             if part is None or part.left >= 0:
@@ -161,16 +161,16 @@ class HeldSlices:
                 part.is_stale = True  # The database hears of it with the next report.
 
     def look_again(self) -> None:
-        """Remember nothing of paths, nor of who shares a budget."""
+        """Forget all paths, and who shares a budget."""
         self.others.clear()
         self.paths.clear()
 
     def path_of(self, accounts: tuple[str, ...], admitted_us: int) -> tuple[HeldSlice, ...]:
-        """Those of them that are charged with what was let through then."""
+        """Those of the slices that are charged with what was admitted then."""
         return tuple(part for part in self.path(accounts) if part.is_charged_with(admitted_us))
 
     def path(self, accounts: tuple[str, ...]) -> tuple[HeldSlice, ...]:
-        """The slices of these accounts; end users who are here for the first time get one."""
+        """The slices of these accounts; new end users get one."""
         slices = []
         for key in (BudgetKey(account, window) for account in accounts for window in WINDOWS):
             mine = BudgetKey(others_of(key.account), key.window) if key in self.others else key
@@ -190,7 +190,7 @@ class HeldSlices:
     def renew(self, part: HeldSlice, left_microusd: int) -> HeldSlice:
         """A slice of the same budget in its next window.
 
-        Reservations of the old one end there; the database has done with it.
+        Reservations on the old one end there; the database has settled it.
         """
         fresh = self.by_key[part.limit.key] = HeldSlice(part.limit, left_microusd)
         self.paths.clear()
@@ -201,7 +201,7 @@ class HeldSlices:
         self.paths.clear()
 
     def _leave_out(self, claim: Claim) -> None:
-        """There is no such budget: no limit any more, too many end users, or its day is over."""
+        """Drop a budget without limit, beyond the number of end users, or of a past day."""
         key, is_new = claim.key, claim.window_start_us == NO_WINDOW
         self.drop(key)
         if claim.is_last:
@@ -210,5 +210,5 @@ class HeldSlices:
             if len(self.others) >= _PATHS_MAX:
                 self.others.clear()
             self.others.add(key)
-            # Those who are too many get a row as long as there is a limit of them all.
+            # The end users beyond the number get a row while a limit applies to them all.
             self.lacks_news |= key.account == others_of(key.account)

@@ -24,17 +24,17 @@ from gateway.store.speech import insert_into
 
 
 KEPT_US: Final = 400 * 86_400_000_000
-"""So long it is remembered that a request was booked."""
+"""How long it is remembered that a request was booked."""
 
 
 class LateCost(Struct, frozen=True):
-    """What a request costs, and whom."""
+    """What a request costs, and whom it is charged to."""
 
     request_id: str
     accounts: tuple[str, ...]
     cost_microusd: int
     admitted_us: int
-    """It is charged to the windows of this moment; those that are over are let be."""
+    """It is charged to the windows of this moment; windows that are over are left alone."""
 
 
 class LateBookings:
@@ -45,10 +45,10 @@ class LateBookings:
         self._clock = clock
 
     async def book(self, late: LateCost) -> bool:
-        """Charge the accounts, also beyond their limits; False where that was done before.
+        """Charge the accounts, even beyond their limits; False if that was done before.
 
         Raises:
-            NotReady: the database does not answer; it may then be asked again.
+            NotReady: the database does not answer; the call may be repeated.
         """
         now_us = self._clock.utc_us()
         row = {"request_id": late.request_id, "booked_us": now_us}
@@ -65,9 +65,9 @@ class LateBookings:
         return True
 
     async def _charge(self, connection: AsyncConnection, late: LateCost, now_us: int) -> bool:
-        """Locks the budgets in the order in which workers lock them.
+        """Charge each budget, locked in the order in which workers lock them.
 
-        Whether one was just overdrawn of which workers could still spend something.
+        Whether one was just overdrawn that workers could still spend from.
         """
         shared = [others_of(account) for account in late.accounts if template_of(account)]
         query = (
@@ -96,7 +96,7 @@ class LateBookings:
 
 
 def _paying(key: BudgetKey, found: Collection[BudgetKey]) -> BudgetKey:
-    """An end user without a row shares that of the others."""
+    """The key that pays: an end user without a row shares that of the others."""
     if key in found or not template_of(key.account):
         return key
     return BudgetKey(others_of(key.account), key.window)

@@ -33,7 +33,7 @@ from gateway.types import Reservation, Settlement
 _EXCHANGES_MAX = 50
 """How often a request asks for slices, not counting pauses, before it gives up."""
 _FORGETTING_S = 600.0
-"""How often obsolete rows are dropped: of end users, and of hearings."""
+"""How often obsolete rows of end users and hearings are dropped."""
 
 
 class LeasedLedger:
@@ -130,7 +130,8 @@ class LeasedLedger:
             ):
                 with self._held.awaiting(accounts, amount_microusd):
                     slices = await self._filled(accounts, amount_microusd, admitted_us)
-                # Midnight may have passed meanwhile; if just now, the slices are of the day before.
+                # Midnight may have passed meanwhile; if only just, the slices are of the previous
+                # day.
                 now_us = min([self._clock.utc_us(), *(each.valid_until_us - 1 for each in slices)])
                 break
         return self.book.open(slices, accounts, amount_microusd, now_us, lease_s)
@@ -150,7 +151,7 @@ class LeasedLedger:
         return self.settle(reservation, 0)
 
     async def left_now_microusd(self, accounts: tuple[str, ...]) -> int | None:
-        """See the port; what the database leases ahead by this, the request itself will use."""
+        """See the port; what the database leases ahead is for the request itself."""
         now_us, now_s = self._clock.utc_us(), self._clock.monotonic_s()
         slices = self._held.paths.get(accounts)
         least: int | None = None
@@ -247,7 +248,7 @@ class LeasedLedger:
             short = self._short(accounts, amount, admitted_us)
             if not short:
                 return self._path(accounts, admitted_us)
-            # If there is more, another request only took what came for us; and a slice that became
+            # If there is more, another request took only what came for us. A slice that became
             # short while we asked for others is asked for before it is reported as used up.
             dry = [
                 part for part in short if part.limit.key in asked and part.left + part.free < amount
@@ -261,11 +262,11 @@ class LeasedLedger:
             if dry:
                 pauses -= 1
                 await asyncio.sleep(self._pause_s)
-        # The slices were over when they came: a clock must be far off.
+        # The slices had expired on arrival: a clock must be far off.
         raise NotReady("the budget cannot be asked now", retry_after_s=1.0)
 
     async def _hear_of(self, accounts: tuple[str, ...]) -> None:
-        """Twice if an end user is one too many: the second time for the budget those share."""
+        """Done twice if an end user is one too many: the second time for the budget those share."""
         for _ in range(2):
             if unheard := {part.limit.key for part in self._short(accounts, 0)}:
                 await self._ask_for(unheard, 0)
@@ -290,7 +291,7 @@ class LeasedLedger:
     async def _ask_for(self, keys: Collection[BudgetKey], amount: int) -> None:
         """Have the next exchange lease `amount` on each budget; all who wait share one.
 
-        With 0 it only leases ahead, while there is plenty, and brings the news.
+        With 0 it only leases ahead, while there is plenty, and brings news.
         """
         for key in keys:
             self._wanted[key] = self._wanted.get(key, 0) + amount
@@ -320,7 +321,7 @@ class LeasedLedger:
         is_last: bool = False,
     ) -> Claim:
         if keeps is not None:
-            # Taken off before it is reported: no request may reserve it while we wait.
+            # Subtracted before it is reported: no request may reserve it while we wait.
             part.amount -= max(self._held.idle(part) - keeps, 0)
         if is_last:
             part.end()
@@ -347,7 +348,7 @@ class LeasedLedger:
         self._held.hear_all(claims, grants, until_s, self._clock.utc_us())
 
     def _keeps(self, part: HeldSlice) -> int | None:
-        """How much may stay unused; None while all of it may."""
+        """How much may stay unused; None if all of it may."""
         is_ample = self._held.idle(part) > self._slice_microusd
         quiet, ample = part.count_quiet(), part.count_ample(is_ample=is_ample)
         if part.is_tight or quiet >= self._quiet_rounds:

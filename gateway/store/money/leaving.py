@@ -13,19 +13,19 @@ from gateway.errors import NotReady
 
 
 LEAVING_S: Final = 5.0
-"""So long it tries."""
+"""How long it tries."""
 _PAUSE_S: Final = 0.1
 _CUTTING_S: Final = 2.0
-"""So long what was cut off may take to end: a connection says so to the server, if that listens."""
+"""How long what was cut off may take to end: a connection tells the server so, if it listens."""
 
 Running = Callable[[], Sequence[asyncio.Task[None]]]
 
 
 async def left_in_time(leave: Callable[[], Awaitable[None]], running: Running) -> bool:
-    """Wait for what runs by itself, then `leave`, again while it raises NotReady.
+    """Wait for what runs in the background, then `leave`, again while it raises NotReady.
 
-    False where the time was over first. What `running` gives then is cancelled: the database may
-    have taken it or not, as after any answer that is lost.
+    False if the time was over first. What `running` then gives is cancelled: the database may have
+    applied it or not, as after any lost answer.
     """
     try:
         async with asyncio.timeout(LEAVING_S):

@@ -36,14 +36,14 @@ from gateway.store.speech import DatabaseKind, insert_into
 async def limited(
     connection: AsyncConnection, kind: DatabaseKind, limit: Limit, seen: str | None, now_us: int
 ) -> None:
-    """Limit an account in one kind of window, as `LeaseTable.set_limit` says it.
+    """Limit an account in one kind of window, as `LeaseTable.set_limit` describes.
 
     Raises:
-        ChangedMeanwhile: it is limited otherwise than was seen.
+        ChangedMeanwhile: the present limit is not the one that was seen.
     """
     zone = await _zone_of(connection, limit.account)
     limit = replace(limit, time_zone=zone)
-    # The template first: who holds it keeps newcomers from copying what it says.
+    # The template first: locking it keeps newcomers from copying its old values.
     found = await locked(connection, is_one_of(kind, [limit.key]))
     require_seen(limit_mark(found.get(limit.key)), seen)
     start_us = window_start_us(limit.window, now_us, zone)
@@ -53,7 +53,7 @@ async def limited(
     await limit_all(connection, limit)
     known = roll(found.get(limit.key, begun), now_us)
     if limit.key in found:
-        # Of a window that is over nothing is told by a limit that it never had.
+        # An ended window must not be reported with a limit that it never had.
         await write_budgets(connection, [replace(known, limit=limit)])
     await _arm_alerts(connection, known, limit)
     await bump(connection)
@@ -62,7 +62,7 @@ async def limited(
 async def locked(
     connection: AsyncConnection, which: ColumnElement[bool]
 ) -> dict[BudgetKey, Budget]:
-    """Budgets as they are, in the order in which workers lock them."""
+    """The present budgets, in the order in which workers lock them."""
     query = (
         select(budgets)
         .where(which)
@@ -80,10 +80,10 @@ async def overtake(
     now_us: int,
     but: str = "",
 ) -> None:
-    """Nothing comes any more of what was asked of a limit that somebody changed since.
+    """Overtake the requests about a limit that somebody has changed since.
 
-    Neither of what waits, nor of what was agreed to for a time: nobody puts the former limit back.
-    `but` is the one that the change itself is.
+    Both those that wait and those approved for a time: nobody restores the former limit. `but` is
+    the request behind the change itself.
     """
     columns = budget_raises.c
     of_this = and_(columns.account == account, columns.id != but)
@@ -98,7 +98,7 @@ async def overtake(
 async def _begin(
     connection: AsyncConnection, kind: DatabaseKind, begun: Budget, seen: str | None
 ) -> None:
-    """The first limit; of two who set one at once the later holds, unless it saw none."""
+    """Insert the first limit; of two set at once the later wins, unless its caller saw none."""
     values, own = budget_row(begun), ("limit_microusd", "time_zone")
     first = insert_into(kind, budgets).values(values)
     key = ["account", "window_kind"]
@@ -123,10 +123,10 @@ async def _zone_of(connection: AsyncConnection, account: str) -> str:
 
 
 async def _arm_alerts(connection: AsyncConnection, before: Budget, limit: Limit) -> None:
-    """Of shares of which a new limit has more than what is spent in this window.
+    """Re-arm alerts for shares of a new limit that exceed what is spent in this window.
 
-    They are told again once they are reached under a limit that is higher than the one before: who
-    raises a limit and takes that back hears nothing twice.
+    They are sent again once reached, if the limit is higher than before: raising a limit and
+    undoing that repeats no alert.
     """
     columns = budget_alerts.c
     if limit.limit_microusd:

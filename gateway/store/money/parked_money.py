@@ -22,18 +22,18 @@ from gateway.store.speech import DatabaseKind, insert_into
 
 _MONEY, _LEASES = parked_money.c, budget_leases.c
 _PART = ("account", "window_kind", "worker", "incarnation")
-"""By these a stake is of a lease."""
+"""The columns that tie a stake to a lease."""
 
 
 class Stake(Struct, frozen=True):
-    """What a parked line's reservation holds, and of which slices of one run of a worker."""
+    """What a parked line's reservation holds, and from which slices of a worker's run."""
 
     request_id: str
     holder: LeaseHolder
     amount_microusd: int
     until_us: int
     slices: tuple[tuple[BudgetKey, int], ...]
-    """Each with the beginning of its window."""
+    """Each with the start of its window."""
 
 
 class ParkedMoney:
@@ -45,21 +45,21 @@ class ParkedMoney:
         self.holder = holder
 
     async def note(self, stakes: Sequence[Stake]) -> None:
-        """Money was set aside for lines that were parked before; raises NotReady."""
+        """Note money that was reserved for lines parked earlier; raises NotReady."""
         if any(stake.slices for stake in stakes):
             async with self._database.writing() as connection:
                 for stake in stakes:
                     await _note(connection, self._database.kind, stake)
 
     def noting(self, stake: Stake) -> Callable[[AsyncConnection], Awaitable[None]]:
-        """The same in a transaction of somebody else's."""
+        """The same in the caller's transaction."""
         return lambda connection: _note(connection, self._database.kind, stake)
 
     async def known(self, stakes: Collection[Stake]) -> set[str]:
-        """For which of these lines this run still holds all that it set aside; raises NotReady.
+        """Lines for which this run still holds all that it reserved; raises NotReady.
 
-        Leases are written off one account at a time: what it held of one may be gone, and not of
-        the others. What it held in a day or month that is over it need not hold any more.
+        Leases are written off one account at a time, so a line may have lost only part of it. Parts
+        from a day or month that is over need not be held any more.
         """
         mine = self._mine([stake.request_id for stake in stakes])
         columns = (_MONEY.request_id, _MONEY.account, _MONEY.window_kind, _MONEY.window_start_us)
@@ -79,7 +79,7 @@ class ParkedMoney:
     async def _running(
         self, connection: AsyncConnection, keys: Collection[BudgetKey]
     ) -> set[tuple[BudgetKey, int]]:
-        """Those of them that are limited, with the beginning of their present windows."""
+        """Those of them that are limited, with the start of their present windows."""
         if not keys:
             return set()
         found = await connection.execute(
@@ -90,10 +90,10 @@ class ParkedMoney:
         return {(budget.limit.key, budget.window_start_us) for budget in present}
 
     async def begin_ending(self, request_ids: Collection[str]) -> set[str]:
-        """What they cost is about to be booked: from now on a crash counts it as spent.
+        """Note that their costs are about to be booked: from now on a crash counts them as spent.
 
-        Gives those that are paid for: an earlier run was about to end them when it crashed, or
-        had booked by itself what they cost, since there was nothing to set aside.
+        Returns those already paid for: an earlier run crashed while ending them, or booked their
+        cost separately, since there was nothing to reserve.
 
         Raises:
             NotReady: the database does not answer.
@@ -104,7 +104,7 @@ class ParkedMoney:
     async def beginning_to_end(
         self, connection: AsyncConnection, request_ids: Collection[str]
     ) -> set[str]:
-        """The same in a transaction of somebody else's."""
+        """The same in the caller's transaction."""
         theirs = select(_MONEY.request_id).where(
             _MONEY.request_id.in_(request_ids),
             _MONEY.incarnation != self.holder.incarnation,
@@ -118,7 +118,7 @@ class ParkedMoney:
         return set((await connection.execute(union(theirs, booked))).scalars())
 
     async def forget(self, request_ids: Collection[str]) -> None:
-        """They have ended, and are booked; raises NotReady.
+        """Forget lines that have ended and are booked; raises NotReady.
 
         What an earlier run held for them stays until its lease is written off.
         """
@@ -128,7 +128,7 @@ class ParkedMoney:
     def forgetting(
         self, request_ids: Collection[str]
     ) -> Callable[[AsyncConnection], Awaitable[None]]:
-        """The same in a transaction of somebody else's."""
+        """The same in the caller's transaction."""
         ended = and_(_MONEY.request_id.in_(request_ids), _MONEY.is_ending == 1)
         gone = delete(parked_money).where(or_(self._mine(request_ids), ended))
 
@@ -138,19 +138,20 @@ class ParkedMoney:
         return forget
 
     async def leave(self, request_ids: Collection[str]) -> None:
-        """Somebody else ends these lines, and this run gives back what it holds; raises NotReady.
+        """Another worker ends these lines: release what this run holds for them; raises NotReady.
 
-        But for what somebody had begun to end: that is booked, or counted as spent, and whoever
-        ends the line has to find it so.
+        Except what somebody had begun to end: that is booked, or counted as spent, and whoever ends
+        the line has to find it so.
         """
         held = and_(self._mine(request_ids), _MONEY.is_ending == 0)
         async with self._database.writing() as connection:
             await connection.execute(delete(parked_money).where(held))
 
     async def let_go(self) -> None:
-        """This run gives back all it holds in good order; raises NotReady.
+        """Release all that this run holds, in good order; raises NotReady.
 
-        What is over of others goes as well, but for what a lease of theirs is still written off by.
+        Expired entries of others go as well, unless their lease still exists: its write-off needs
+        them.
         """
         of_lease = and_(*(_MONEY[name] == _LEASES[name] for name in _PART))
         standing = exists(select(_LEASES.worker).where(of_lease))
@@ -187,7 +188,7 @@ async def _note(connection: AsyncConnection, kind: DatabaseKind, stake: Stake) -
 async def holding_something(
     connection: AsyncConnection, leases: Sequence[Lease]
 ) -> frozenset[Lease]:
-    """Those of these leases of which parked lines hold some: one look for many."""
+    """Those of these leases of which parked lines hold some: one query for all."""
     if not leases:
         return frozenset()
     query = select(*(_MONEY[name] for name in _PART)).where(
@@ -209,7 +210,7 @@ async def given_back(connection: AsyncConnection, lease: Lease, now_us: int) -> 
         _MONEY.incarnation == lease.incarnation,
         _MONEY.is_ending == 0,
     )
-    # What was held until the lease was over, others could not have since, whenever that is found.
+    # Until the lease was over, nobody else could have what it held, whenever that is noticed.
     over_us = min(now_us, lease.expires_us)
     query = select(func.coalesce(func.sum(_MONEY.amount_microusd), 0)).where(
         held, _MONEY.window_start_us == lease.window_start_us, _MONEY.until_us > over_us
@@ -222,9 +223,10 @@ async def given_back(connection: AsyncConnection, lease: Lease, now_us: int) -> 
 async def hold_nothing_of(
     connection: AsyncConnection, account: str, window: WindowKind | None
 ) -> None:
-    """The limit of an account is gone, in all windows for None, and all leases of it with it.
+    """Detach parked lines from an account's removed limit; None for all windows.
 
-    Set anew it has leases that hold nothing for these lines: a crash must not give that back.
+    If the limit is set again, its leases hold nothing for these lines: a crash must not give back
+    what they never held.
     """
     of_template = _MONEY.account.like(children(account), escape="\\")
     held = and_(or_(_MONEY.account == account, of_template), _MONEY.is_ending == 0)

@@ -24,7 +24,7 @@ from gateway.store.schema.prices import price_files, price_orders
 
 
 CONFIGURED: Final = 0
-"""The number of what the configuration names."""
+"""The number that stands for the configured file."""
 _F, _O = price_files.c, price_orders.c
 _LAST_GIVEN: Final = Order((_F.number,), frozenset({0}))
 _LAST_ORDERED: Final = Order((_O.place,), frozenset({0}))
@@ -33,7 +33,7 @@ _SHOWN: Final = (_F.number, _F.name, _F.digest, _F.added_by, _F.added_us)
 
 
 class PriceFile(Struct, frozen=True):
-    """A file that was given, without its text."""
+    """A price file, without its text."""
 
     number: int
     name: str
@@ -43,7 +43,7 @@ class PriceFile(Struct, frozen=True):
 
 
 class PriceOrder(Struct, frozen=True):
-    """A file was put in force; the actor is who agreed to it."""
+    """An order that put a file in force; the actor is who approved it."""
 
     place: int
     number: int
@@ -63,12 +63,12 @@ class PriceFiles:
         self._clock = clock
 
     async def standing(self) -> PriceOrder:
-        """The last order; NEVER before the first. Raises NotReady."""
+        """The last order; `NEVER` if there is none. Raises NotReady."""
         rows = await self._database.peek(_LAST_ORDER)
         return PriceOrder(*rows[0]) if rows else NEVER
 
     async def text(self, number: int) -> PriceText:
-        """The text of a file; raises RequestInvalid where there is none of this number."""
+        """The text of a file; raises RequestInvalid for an unknown number."""
         query = select(_F.text, _F.name).where(_F.number == number)
         async with self._database.reading() as connection:
             row = (await connection.execute(query)).one_or_none()
@@ -77,7 +77,7 @@ class PriceFiles:
         return PriceText(row.text.encode(), f"price file {number} ({row.name})", number)
 
     async def in_force(self, settings: Settings) -> PriceText:
-        """The prices in force: of the last order, or what the configuration names.
+        """The prices in force: those of the last order, or the configured ones.
 
         Raises:
             ConfigurationInvalid: the configured file cannot be read.
@@ -95,11 +95,11 @@ class PriceFiles:
         return PriceFile(**row) if row is not None else None
 
     async def files(self, count_max: int) -> list[PriceFile]:
-        """The newest first."""
+        """The newest files, newest first."""
         return [*(await self.files_page(0, count_max)).rows]
 
     async def files_page(self, first: int, limit: int, after: str = "") -> Part[PriceFile]:
-        """Some of them, in the same order; `after` is the key of the last before them."""
+        """A page of them in the same order; `after` is the key of the last one before it."""
         query, place = select(*_SHOWN), (first, after)
         async with self._database.reading() as connection:
             return await part_behind(
@@ -107,18 +107,18 @@ class PriceFiles:
             )
 
     async def orders(self, count_max: int) -> list[PriceOrder]:
-        """The newest first."""
+        """The newest orders, newest first."""
         return [*(await self.orders_page(0, count_max)).rows]
 
     async def orders_of(self, number: int, count_max: int) -> list[PriceOrder]:
-        """Those of one file, the newest first."""
+        """Orders for one file, newest first."""
         query = _LAST_ORDERED.reading(select(price_orders).where(_O.number == number))
         async with self._database.reading() as connection:
             rows = (await connection.execute(query.limit(count_max))).mappings().all()
         return [PriceOrder(**row) for row in rows]
 
     async def orders_page(self, first: int, limit: int, after: str = "") -> Part[PriceOrder]:
-        """Some of all, the newest first; `after` is the key of the last before them."""
+        """A page of all orders, newest first; `after` is the key of the last one before it."""
         query, place = select(price_orders), (first, after)
         async with self._database.reading() as connection:
             return await part_behind(
@@ -126,7 +126,7 @@ class PriceFiles:
             )
 
     async def add(self, name: str, text: str, actor: str) -> int:
-        """Keep a file; the number of the one that is there where it is the same to the letter."""
+        """Store a file; returns its number, or that of an identical file."""
         digest = hashlib.sha256(text.encode()).hexdigest()
         known = select(_F.number).where(_F.digest == digest)
         async with self._database.writing() as connection:
@@ -147,7 +147,7 @@ class PriceFiles:
 
 
 async def put_in_force(connection: AsyncConnection, order: PriceOrder) -> None:
-    """Write an order down as the next one, within a transaction.
+    """Write an order as the next one, within a transaction.
 
     Raises:
         ChangedMeanwhile: its place is taken: other prices were put in force since.
@@ -166,7 +166,7 @@ async def next_number(connection: AsyncConnection, column: Column[int]) -> int:
 async def insert_first(
     connection: AsyncConnection, table: Table, row: Mapping[str, object]
 ) -> None:
-    """Raises ChangedMeanwhile where somebody did the same in the same moment, and was first."""
+    """Raises ChangedMeanwhile if somebody did the same at the same moment, and was first."""
     try:
         await connection.execute(insert(table), row)
     except IntegrityError:

@@ -31,24 +31,24 @@ _NEWEST: Final = Order((_P.number,), frozenset({0}))
 
 
 class PriceProposal(Struct, frozen=True):
-    """That a file be put in force, and what came of it."""
+    """A proposal to put a file in force, and its result."""
 
     number: int
     file: int
-    """The number of the file; 0 for what the configuration names."""
+    """The number of the file; 0 for the configured one."""
     seen: int
-    """The place of the order that was in force, 0 before the first."""
+    """The place of the order that was in force, 0 if there was none."""
     proposed_by: str
     reason: str
     proposed_us: int
     more_microusd: int
-    """By how much the days before would have cost more, as it was told to who proposed it."""
+    """How much more the preceding days would have cost, as the proposer was told."""
     state: ProposalState = "waiting"
     decided_by: str = ""
     comment: str = ""
     decided_us: int = 0
     place: int = 0
-    """Of the order that it became; 0 for none."""
+    """The place of the order that it became; 0 for none."""
 
 
 class PriceProposals:
@@ -61,34 +61,34 @@ class PriceProposals:
     async def waiting(
         self, first: int = 0, limit: int = LISTED_MAX, after: str = ""
     ) -> Part[PriceProposal]:
-        """The oldest first; `after` is the key of the last before them."""
+        """Proposals that wait, oldest first; `after` is the key of the last one before them."""
         query = select(price_proposals).where(_P.state == "waiting")
         async with self._database.reading() as connection:
             place = (first, after)
             return await part_behind(connection, query, _OLDEST, place, limit, _proposal_of)
 
     async def newest(self, count_max: int = LISTED_MAX) -> list[PriceProposal]:
-        """All of them, whatever became of them, the newest first."""
+        """Proposals in any state, newest first."""
         query = select(price_proposals).order_by(_P.number.desc()).limit(count_max)
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).mappings().all()
         return [PriceProposal(**row) for row in rows]
 
     async def page(self, first: int, limit: int, after: str = "") -> Part[PriceProposal]:
-        """Some of them, in the same order, also those that are older than any `newest` gives."""
+        """A page of them in the same order, including those too old for `newest`."""
         query, place = select(price_proposals), (first, after)
         async with self._database.reading() as connection:
             return await part_behind(connection, query, _NEWEST, place, limit, _proposal_of)
 
     async def of_file(self, file: int, count_max: int) -> list[PriceProposal]:
-        """Those of one file, the newest first."""
+        """Proposals of one file, newest first."""
         query = _NEWEST.reading(select(price_proposals).where(_P.file == file))
         async with self._database.reading() as connection:
             rows = (await connection.execute(query.limit(count_max))).mappings().all()
         return [_proposal_of(row) for row in rows]
 
     async def proposers(self, places: Collection[int]) -> dict[int, str]:
-        """Who proposed what became the orders at these places."""
+        """Who proposed the orders at these places."""
         query = select(_P.place, _P.proposed_by).where(_P.place.in_(sorted(set(places) - {0})))
         async with self._database.reading() as connection:
             return {row.place: row.proposed_by for row in await connection.execute(query)}
@@ -100,7 +100,7 @@ class PriceProposals:
     async def propose(
         self, file: int, actor: str, reason: str, *, seen: int, more_microusd: int
     ) -> PriceProposal:
-        """Write down that a file should be in force, for somebody else to decide.
+        """Propose that a file be put in force, for somebody else to decide.
 
         Raises:
             ChangedMeanwhile: something else was put in force since the proposer looked.
@@ -127,12 +127,12 @@ class PriceProposals:
         return made
 
     async def approve(self, number: int, actor: str, comment: str) -> PriceOrder:
-        """Put what was proposed in force; other proposals that wait are overtaken by it.
+        """Put the proposed file in force; this overtakes other waiting proposals.
 
         Raises:
             Forbidden: it is their own.
             ChangedMeanwhile: something else was put in force since it was proposed.
-            RequestInvalid: there is none of this number that waits.
+            RequestInvalid: no proposal of this number waits.
         """
         async with self._database.writing() as connection:
             found = await _waiting(connection, number)
@@ -150,11 +150,12 @@ class PriceProposals:
     async def end(
         self, number: int, actor: str, comment: str, state: Literal["declined", "withdrawn"]
     ) -> PriceProposal:
-        """Nothing comes of a proposal.
+        """Decline or withdraw a proposal.
 
         Raises:
-            Forbidden: it is withdrawn by somebody else than who made it, or declined by them.
-            RequestInvalid: there is none of this number that waits.
+            Forbidden: it is withdrawn by somebody other than who made it, or declined by who made
+                it.
+            RequestInvalid: no proposal of this number waits.
         """
         async with self._database.writing() as connection:
             found = await _waiting(connection, number)
@@ -185,7 +186,7 @@ async def _waiting(connection: AsyncConnection, number: int) -> PriceProposal:
 
 
 async def _end(connection: AsyncConnection, after: PriceProposal) -> None:
-    """Raises RequestInvalid where somebody else decided it in the same moment."""
+    """Raises RequestInvalid if somebody else decided it at the same moment."""
     change = update(price_proposals).where(_P.number == after.number, _P.state == "waiting")
     change = change.values(place=after.place)
     await write_decided(connection, change, after, said="this proposal", parameter="number")

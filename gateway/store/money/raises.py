@@ -30,7 +30,7 @@ from gateway.store.schema.tables import budget_raises
 
 RaiseState = Literal["waiting", "approved", "declined", "withdrawn", "overtaken", "ended"]
 Recorded = Callable[[], AbstractAsyncContextManager[None]]
-"""What is on record around a deed."""
+"""Makes the record around a deed."""
 LISTED_MAX: Final = 100
 _ID_BYTES: Final = 6
 _R: Final = budget_raises.c
@@ -39,35 +39,35 @@ _NEWEST: Final = Order((_R.asked_us, _R.id), frozenset({0}))
 
 
 class RaiseWish(Struct, frozen=True):
-    """What somebody asks for."""
+    """The larger limit that somebody requests."""
 
     account: str
     window: WindowKind
     wanted_microusd: int
     until_us: int
-    """When the limit is again what it was; 0 for never."""
+    """When the former limit applies again; 0 for never."""
     reason: str
 
 
 class BudgetRaise(Struct, frozen=True):
-    """That a limit be larger, and what came of it."""
+    """A request for a larger limit, and its result."""
 
     id: str
     organisation: str
     account: str
     window: WindowKind
     seen_microusd: int
-    """The limit when this was asked for."""
+    """The limit when the request was made."""
     back_microusd: int
-    """What it is again after `until_us`: of one that is larger for a time, what it was before."""
+    """The limit after `until_us`: for a temporary raise, the one before it."""
     wanted_microusd: int
     until_us: int
-    """0 for good."""
+    """0 for permanently."""
     asked_by: str
     reason: str
     asked_us: int
     state: RaiseState = "waiting"
-    """`overtaken` once the limit is another one; `ended` after `until_us`, agreed to or not."""
+    """`overtaken` once the limit has changed; `ended` after `until_us`, approved or not."""
     decided_by: str = ""
     comment: str = ""
     decided_us: int = 0
@@ -87,25 +87,25 @@ class BudgetRaises:
     async def waiting(
         self, organisation: str, first: int = 0, limit: int = LISTED_MAX, after: str = ""
     ) -> Part[BudgetRaise]:
-        """The oldest first; `after` is the key of the last before them."""
+        """Requests that wait, oldest first; `after` is the key of the last one before them."""
         query = select(budget_raises).where(_R.organisation == organisation, self._waits())
         async with self._database.reading() as connection:
             place = (first, after)
             return await part_behind(connection, query, _OLDEST, place, limit, self._raise_of)
 
     async def waiting_by(self, organisation: str) -> Counter[str]:
-        """How many of them wait, by who asked."""
+        """How many of them wait, by who made them."""
         async with self._database.reading() as connection:
             mine = _R.organisation == organisation
             return await count_by(connection, _R.asked_by, mine, self._waits())
 
     async def waiting_anywhere(self, since_us: int, count_max: int) -> list[BudgetRaise]:
-        """Those since then, of all organisations, the oldest first."""
+        """Requests since then that wait, of all organisations, oldest first."""
         query = select(budget_raises).where(self._waits(), _R.asked_us >= since_us)
         return await self._read(_OLDEST.reading(query).limit(count_max))
 
     async def decided_since(self, since_us: int, asked_by: str) -> list[BudgetRaise]:
-        """What others decided of somebody's since then, the newest first."""
+        """Decisions by others on somebody's requests since then, newest first."""
         theirs = (_R.asked_by == asked_by, _R.decided_by != "", _R.decided_us >= since_us)
         query = select(budget_raises).where(*theirs, _R.state != "withdrawn")
         return await self._read(query.order_by(_R.decided_us.desc(), _R.id).limit(LISTED_MAX))
@@ -113,18 +113,18 @@ class BudgetRaises:
     async def page(
         self, organisation: str, first: int = 0, limit: int = LISTED_MAX, after: str = ""
     ) -> Part[BudgetRaise]:
-        """Whatever became of them, the newest first."""
+        """Requests in any state, newest first."""
         query = select(budget_raises).where(_R.organisation == organisation)
         async with self._database.reading() as connection:
             place = (first, after)
             return await part_behind(connection, query, _NEWEST, place, limit, self._raise_of)
 
     async def of(self, organisation: str) -> list[BudgetRaise]:
-        """The newest hundred of them."""
+        """The newest hundred requests."""
         return list((await self.page(organisation)).rows)
 
     async def newest_of(self, organisation: str, key: BudgetKey) -> BudgetRaise | None:
-        """What was asked last of a limit; None where nothing ever was."""
+        """The last request about a limit; None if there was never one."""
         query = select(budget_raises).where(_R.organisation == organisation, _of(key))
         return next(iter(await self._read(_NEWEST.reading(query).limit(1))), None)
 
@@ -133,7 +133,7 @@ class BudgetRaises:
         return next(iter(await self._read(query)), None)
 
     async def over(self) -> list[BudgetRaise]:
-        """Those that were agreed to until a moment that is past."""
+        """Approved raises whose end is past."""
         now_us = self._clock.utc_us()
         past = and_(_R.state == "approved", _R.until_us > 0, _R.until_us <= now_us)
         return await self._read(select(budget_raises).where(past).limit(LISTED_MAX))
@@ -141,12 +141,12 @@ class BudgetRaises:
     async def ask(
         self, organisation: str, wish: RaiseWish, actor: str, *, seen_microusd: int
     ) -> BudgetRaise:
-        """Write down that a limit should be larger, for somebody else to decide.
+        """Request a larger limit, for somebody else to decide.
 
         Raises:
-            ChangedMeanwhile: the limit is another one than was seen, or there is none.
-            RequestInvalid: it is no larger, its end is past or before that of a larger limit which
-                holds for a time, or something is asked of this limit already.
+            ChangedMeanwhile: the limit is not the one that was seen, or there is none.
+            RequestInvalid: it is no larger, its end is past or before that of a temporary limit, or
+                there is a request about this limit already.
         """
         key, now_us = BudgetKey(wish.account, wish.window), self._clock.utc_us()
         if wish.wanted_microusd <= seen_microusd:
@@ -182,12 +182,12 @@ class BudgetRaises:
     async def approve(
         self, organisation: str, raise_id: str, actor: str, comment: str
     ) -> BudgetRaise:
-        """Make the limit as large as was asked for, on every worker within a second.
+        """Raise the limit as requested, on every worker within a second.
 
         Raises:
             Forbidden: it is their own.
-            ChangedMeanwhile: the limit is another one than when it was asked for.
-            RequestInvalid: there is none that waits.
+            ChangedMeanwhile: the limit has changed since the request.
+            RequestInvalid: no such request waits.
         """
         now_us = self._clock.utc_us()
         async with self._database.writing() as connection:
@@ -208,11 +208,12 @@ class BudgetRaises:
         comment: str,
         state: Literal["declined", "withdrawn"],
     ) -> BudgetRaise:
-        """Nothing comes of it.
+        """Decline or withdraw the request.
 
         Raises:
-            Forbidden: it is withdrawn by somebody else than who asked, or declined by them.
-            RequestInvalid: there is none that waits.
+            Forbidden: it is withdrawn by somebody other than who made it, or declined by who made
+                it.
+            RequestInvalid: no such request waits.
         """
         async with self._database.writing() as connection:
             found = await self._waiting(connection, organisation, raise_id)
@@ -223,13 +224,13 @@ class BudgetRaises:
         return after
 
     async def take_back(self, over: BudgetRaise, recorded: Recorded) -> None:
-        """Make the limit what it was; of one that somebody changed since nothing is taken back.
+        """Restore the former limit, unless somebody changed it since.
 
-        Every process may try: one of them does it. `recorded` is entered before it holds, by that
-        one alone, and left once it does.
+        Every process may try: one of them does it. That one alone enters `recorded` before the
+        change, and leaves it afterwards.
 
         Raises:
-            ChangedMeanwhile: the limit is another one by now, or another process was faster.
+            ChangedMeanwhile: the limit has changed, or another process was faster.
         """
         holds = and_(_R.id == over.id, _R.state == "approved")
         change = update(budget_raises).where(holds)
@@ -238,11 +239,11 @@ class BudgetRaises:
             if not (await connection.execute(change.values(state="ended"))).rowcount:
                 raise ChangedMeanwhile(MEANWHILE)
             await overtake(connection, over.account, over.window, self._clock.utc_us())
-            # Left only after the transaction: what could not be committed is said as well.
+            # Left only after the transaction, so that a failed commit is recorded as well.
             await record.enter_async_context(recorded())
 
     async def forget(self, over: BudgetRaise) -> None:
-        """Of a limit that somebody changed since, where nobody said so here."""
+        """Drop a raise whose limit somebody changed since without noting it here."""
         holds = and_(_R.id == over.id, _R.state == "approved")
         async with self._database.writing() as connection:
             await connection.execute(update(budget_raises).where(holds).values(state="overtaken"))
@@ -273,7 +274,7 @@ class BudgetRaises:
         return found
 
     def _waits(self) -> ColumnElement[bool]:
-        """What waits for a moment that is past waits for nobody."""
+        """Condition for waiting; a request whose end is past no longer waits."""
         is_to_come = (_R.until_us == 0) | (_R.until_us > self._clock.utc_us())
         return and_(_R.state == "waiting", is_to_come)
 
@@ -296,7 +297,7 @@ def _of(key: BudgetKey) -> ColumnElement[bool]:
 
 
 async def _end(connection: AsyncConnection, after: BudgetRaise) -> None:
-    """Raises RequestInvalid where somebody else decided it in the same moment."""
+    """Raises RequestInvalid if somebody else decided it at the same moment."""
     change = update(budget_raises).where(_R.id == after.id, _R.state == "waiting")
     await write_decided(connection, change, after, said="this")
 

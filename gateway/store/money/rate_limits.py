@@ -14,7 +14,7 @@ from gateway.store.speech import insert_into
 
 
 def rate_mark(rate: RateLimit | None) -> str:
-    """A rate as whoever changes it says what they saw; any two that differ have different marks."""
+    """A rate in the form in which a caller states what they saw; differs if rates differ."""
     return NONE if rate is None else " ".join(map(str, asdict(rate).values()))
 
 
@@ -31,12 +31,12 @@ class RateLimitTable:
         return [RateLimit(**row) for row in rows]
 
     async def set(self, limit: RateLimit, seen: str | None = None) -> None:
-        """Limit an account, instead of whatever limits it had; heard by workers within a second.
+        """Replace an account's limits; workers learn of it within a second.
 
-        `seen` is `rate_mark` of what whoever sets it looked at; without it they looked at nothing.
+        `seen` is `rate_mark` of what the caller was shown; without it, nothing was shown.
 
         Raises:
-            ChangedMeanwhile: it is limited otherwise than was seen.
+            ChangedMeanwhile: the present limit is not the one that was seen.
             RequestInvalid: a number is negative or too large, or nothing is limited.
         """
         numbers = [value for name, value in asdict(limit).items() if name != "account"]
@@ -53,14 +53,14 @@ class RateLimitTable:
             if seen == NONE:
                 statement = statement.on_conflict_do_nothing(index_elements=["account"])
             else:
-                # Of two who limit an account for the first time at once, neither is in the way.
+                # If two callers limit an account for the first time at once, both succeed.
                 statement = statement.on_conflict_do_update(index_elements=["account"], set_=row)
             if not (await connection.execute(statement)).rowcount:
                 raise ChangedMeanwhile(MEANWHILE)
             await bump(connection)
 
     async def remove(self, account: str, seen: str | None = None) -> None:
-        """Let an account ask as often as it likes; `seen`, and what is raised, as in `set`."""
+        """Remove an account's limits; `seen`, and what is raised, as in `set`."""
         async with self._database.writing() as connection:
             await self._require(connection, account, seen)
             await connection.execute(delete(rate_limits).where(rate_limits.c.account == account))
@@ -68,7 +68,7 @@ class RateLimitTable:
 
     @staticmethod
     async def _require(connection: AsyncConnection, account: str, seen: str | None) -> None:
-        """Holds the row until the end of the transaction: what was seen stays so."""
+        """Lock the row until the end of the transaction, so that what was seen stays true."""
         if seen is None:
             return
         query = select(rate_limits).where(rate_limits.c.account == account).with_for_update()

@@ -19,7 +19,7 @@ DAYS_MAX: Final = 366
 
 
 class RecordedRaises:
-    """Raises in one database and one log: each request is recorded before it is stored."""
+    """Raises limits in one database and one log: each request is recorded before it is stored."""
 
     def __init__(self, raises: BudgetRaises, deeds: Deeds) -> None:
         self._raises = raises
@@ -28,7 +28,7 @@ class RecordedRaises:
     async def ask(
         self, organisation: str, wish: RaiseWish, actor: str, *, seen_microusd: int
     ) -> BudgetRaise:
-        """Ask for a larger limit; raises as `BudgetRaises.ask` does."""
+        """Request a larger limit; raises as `BudgetRaises.ask` does."""
         before = _limited(wish.account, wish.window, seen_microusd)
         after = _limited(wish.account, wish.window, wish.wanted_microusd)
         after |= {"until_us": wish.until_us, "reason": wish.reason}
@@ -38,7 +38,7 @@ class RecordedRaises:
             return await self._raises.ask(organisation, wish, actor, seen_microusd=seen_microusd)
 
     async def approve(self, asked: BudgetRaise, actor: str, comment: str) -> BudgetRaise:
-        """Make the limit as large as was asked for; raises as `BudgetRaises.approve` does."""
+        """Make the limit as large as requested; raises as `BudgetRaises.approve` does."""
         before = _limited(asked.account, asked.window, asked.seen_microusd)
         after = _limited(asked.account, asked.window, asked.wanted_microusd) | _told(asked)
         async with self._deeds.doing(
@@ -60,7 +60,7 @@ class RecordedRaises:
             return await self._raises.end(asked.organisation, asked.id, actor, comment, "declined")
 
     async def withdraw(self, asked: BudgetRaise, actor: str) -> BudgetRaise:
-        """Take back what one asked for oneself; raises as `BudgetRaises.end` does."""
+        """Withdraw one's own request; raises as `BudgetRaises.end` does."""
         after = {"account": asked.account, "window": asked.window} | _told(asked)
         async with self._deeds.doing(
             actor, "budget.raise_withdrawn", asked.organisation, after=after
@@ -68,7 +68,7 @@ class RecordedRaises:
             return await self._raises.end(asked.organisation, asked.id, actor, "", "withdrawn")
 
     async def tend(self) -> None:
-        """Take back what was agreed to for a time that is over; any number of processes may look.
+        """Undo temporary raises whose time is over; any number of processes may call this.
 
         Raises:
             NotReady: the database does not answer.
@@ -89,10 +89,10 @@ class RecordedRaises:
 
 
 def end_of_day_us(day: str, time_zone: str, now_us: int) -> int:
-    """When the last day of a larger limit is over; 0 for no day.
+    """The end of a larger limit's last day; 0 if no day is given.
 
     Raises:
-        RequestInvalid: it is no day, is over already, or is more than a year from now.
+        RequestInvalid: it is not a date, is over already, or is more than a year from now.
     """
     if not day:
         return 0
@@ -112,12 +112,12 @@ def end_of_day_us(day: str, time_zone: str, now_us: int) -> int:
 
 
 def _limited(account: str, window: str, limit_microusd: int) -> dict[str, object]:
-    """A limit as deeds say it."""
+    """A limit as records of deeds give it."""
     return {"account": account, "limit_microusd": limit_microusd, "window": window}
 
 
 def _told(asked: BudgetRaise) -> dict[str, object]:
-    """What was asked for, as deeds say it."""
+    """The request as records of deeds give it."""
     return {
         "raise": asked.id,
         "asked_by": asked.asked_by,

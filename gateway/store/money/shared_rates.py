@@ -180,7 +180,7 @@ class SharedRates:
         self._alone = LocalRates(clock)
         self._away_until_s = 0.0
         self.is_shared = True
-        """False while each worker limits by itself."""
+        """False while each worker limits for itself."""
         self._releasing: set[asyncio.Task[None]] = set()
         self._log: Any = logger()
 
@@ -204,7 +204,8 @@ class SharedRates:
             wait_s, which, kind, *levels = await asyncio.shield(asked)
         except _FAILED as error:
             self._lose(error)
-            # Counted or not, nobody holds it: it must not stay open until its lease is over.
+            # Whether or not it was counted, nobody holds it: it must not stay open until its lease
+            # ends.
             self._beside(self._returned(permit, 0, 0))
             return self._alone.admit_now(limits, tokens)
         except asyncio.CancelledError:
@@ -238,14 +239,14 @@ class SharedRates:
             await self._run(self._longer(_keys(permit.limits), arguments))
 
     async def close(self) -> None:
-        """Give back what is still under way, then leave."""
+        """Give back what is still under way, then close."""
         if self._releasing:
             await asyncio.wait(self._releasing, timeout=self._timeout_s)
         with suppress(*_FAILED):
             await self._redis.aclose()
 
     def _later(self, permit: Permit, requests: int, tokens: int) -> None:
-        """Nobody waits for it: what is lost by that runs out by itself."""
+        """Give back without waiting: what is lost by that expires by itself."""
         if not permit.limits:
             return
         self._beside(self._returned(permit, requests, tokens))
@@ -256,9 +257,9 @@ class SharedRates:
         task.add_done_callback(self._releasing.discard)
 
     async def _undone(self, asked: asyncio.Task[Any], permit: Permit) -> None:
-        """The caller left while we asked: what was counted is given back; a refusal took nothing.
+        """The caller left while we asked: give back what was counted; a refusal took nothing.
 
-        Were it given back as well, whoever has no room made some by hanging up.
+        If a refusal were given back as well, callers without room could make some by hanging up.
         """
         with suppress(*_FAILED):
             wait_s, *_ = await asked
@@ -283,7 +284,7 @@ class SharedRates:
             self._log.warning(Event.RATES_DEGRADED, component="rates", reason=reason)
 
     def _find(self) -> None:
-        # What was asked before it was lost, and answered after, has nobody share it again yet.
+        # An answer to a question from before the loss must not turn sharing on again yet.
         if not self.is_shared and self._clock.monotonic_s() >= self._away_until_s:
             self.is_shared = True
             self._log.info(Event.RATES_RECOVERED, component="rates")
@@ -298,7 +299,7 @@ def _keys(limits: Sequence[RateLimit]) -> list[str]:
 def _standing(
     limits: Sequence[RateLimit], levels: Sequence[Any], requests: int, tokens: int
 ) -> Standing | None:
-    """Of the key's own limit; so much was taken from the levels that the script has seen."""
+    """The state of the key's own limit; this much was taken from the levels that the script saw."""
     for index, limit in enumerate(limits):
         if is_of_key(limit):
             had, could = map(float, levels[2 * index : 2 * index + 2])

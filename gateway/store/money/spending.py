@@ -40,13 +40,13 @@ from gateway.store.schema.tables import budgets, organisations, virtual_keys
 
 
 _PLAIN = frozenset(DIMENSIONS) - {"label", "finding", "hour", "day", "month"}
-"""Dimensions whose values are those of a column."""
+"""Dimensions whose values are those of one column."""
 _HEARD_AFTER_US = MINUTE_US
-"""A worker that could not ask for longer what changed lets nobody through."""
+"""A worker that could not ask for changes for longer than this admits nobody."""
 
 
 class Period(Struct, frozen=True):
-    """Which records: from `since_us`, before `until_us`, of one organisation or of all."""
+    """Selects records: from `since_us`, before `until_us`, of one organisation or of all."""
 
     since_us: int
     until_us: int
@@ -54,18 +54,17 @@ class Period(Struct, frozen=True):
 
 
 class Difference(Struct, frozen=True):
-    """What the ledger says an account spent in a window, and what its outcomes add up to."""
+    """What the ledger says an account spent in a window, and the sum of its outcomes."""
 
     account: str
     window: WindowKind
     ledger_microusd: int
     audit_microusd: int
     leased_microusd: int
-    """What workers hold; while it is not 0 the two may differ honestly."""
+    """What workers hold; while it is not 0 the two may differ legitimately."""
     unheard_microusd: int = 0
-    """What of its outcomes a worker let through that never wrote down when it heard of the limit,
-    and that may not have heard of it yet: one that crashed first, or that is of an older version.
-    """
+    """What was admitted by workers that never noted when they learned of the limit, and may not
+    have known it yet: they crashed first, or are of an older version."""
 
     @property
     def difference_microusd(self) -> int:
@@ -73,7 +72,7 @@ class Difference(Struct, frozen=True):
 
     @property
     def is_explained(self) -> bool:
-        """Whether nothing lacks but what was let through before its worker heard of the limit."""
+        """Whether the difference is only what was admitted before workers learned of the limit."""
         return -self.unheard_microusd <= self.difference_microusd <= 0
 
 
@@ -98,10 +97,10 @@ class SpendingReader:
         *,
         groups_max: int | None = None,
     ) -> list[CostRow]:
-        """Sums per group of what a filter leaves, dearest first.
+        """Sums per group of what a filter leaves, highest cost first.
 
         Raises:
-            RequestInvalid: there is no such dimension, or there are more groups than may be.
+            RequestInvalid: there is no such dimension, or there are more groups than allowed.
             NotReady: the database does not answer.
         """
         check(by, only)
@@ -141,7 +140,7 @@ class SpendingReader:
         return sorted(found, key=lambda row: (-row.cost_microusd, row.group))
 
     async def _labels(self, organisation: str | None) -> dict[str, Sequence[str]]:
-        """Of keys by id, as they are now."""
+        """Present labels of keys, by id."""
         query = select(virtual_keys.c.id, virtual_keys.c.labels)
         if organisation is not None:
             query = query.where(virtual_keys.c.organisation == organisation)
@@ -154,9 +153,9 @@ class SpendingReader:
         return {date.fromisoformat(row.group[0]): row.cost_microusd for row in rows}
 
     async def differences(self, *, end_users: bool = False) -> list[Difference]:
-        """Every limit: its ledger beside its account's outcomes, in its present window.
+        """Every limit: its ledger compared with its account's outcomes, in its present window.
 
-        With `end_users` those of single end users too, but for what those share who are too many.
+        With `end_users` also those of single end users, except the budget shared by surplus users.
         """
         query = select(budgets).order_by(budgets.c.account, budgets.c.window_kind)
         async with self._database.reading() as connection:
@@ -185,7 +184,7 @@ class SpendingReader:
         ]
 
     async def by_end_user(self, organisation: str, since_us: int) -> dict[str, int]:
-        """What was let through since then cost, by the account of the end user it was for."""
+        """The cost of what was admitted since then, by end user's account."""
         columns = audit_records.c
         spent = func.sum(columns.cost_microusd)
         query = select(columns.subject, spent).where(
@@ -201,14 +200,14 @@ class SpendingReader:
 
 
 def _charged(budget: Budget, heard: Mapping[str, int]) -> Iterator[Charged]:
-    """What a budget is charged with, and what of it surely."""
+    """What a budget is charged with, and the part that is certain."""
     begun_us, start_us = budget.begun_us, budget.window_start_us
     for since_us in (begun_us, begun_us + _HEARD_AFTER_US):
         yield Charged(max(since_us, start_us), heard, max(begun_us, start_us))
 
 
 def _with_begin(budget: Budget, every: Mapping[BudgetKey, Budget]) -> Budget:
-    """That of an end user began no sooner than the limit of them all."""
+    """The budget, where an end user's begins no sooner than the limit of them all."""
     account, window = budget.limit.key
     template = every.get(BudgetKey(template_of(account), window))
     if template is None:
@@ -217,7 +216,7 @@ def _with_begin(budget: Budget, every: Mapping[BudgetKey, Budget]) -> Budget:
 
 
 async def _heard(connection: AsyncConnection, budget: Budget) -> dict[str, int]:
-    """When workers heard of a limit; of an end user's with that of them all, or before it."""
+    """When workers learned of a limit; an end user's together with that of all, or earlier."""
     account, window = budget.limit.key
     own = await hearings_of(connection, budget.limit.key, budget)
     if not (template := template_of(account)):
@@ -238,5 +237,5 @@ def _within(period: Period) -> list[ColumnElement[bool]]:
 
 
 def _asked(only: Only, homes: Homes) -> list[ColumnElement[bool]]:
-    """What of a filter the database can see to itself; all of it is looked at again."""
+    """The part of a filter that the database can check; all of it is checked again."""
     return [column_of(name, homes).in_(sorted(only[name])) for name in _PLAIN & only.keys()]
