@@ -105,15 +105,15 @@ class BatchStore:
         return batch
 
     async def find(self, project: Project, batch_id: str, kind: BatchKind) -> Batch | None:
-        """A batch of this project; None if there is no such batch, or not any more.
+        """A batch of this project; None if it does not exist, or no longer does.
 
-        A batch whose row is damaged is found as well, here and in lists: see `Batch.is_damaged`.
+        A batch with a damaged row is found as well, here and in lists: see `Batch.is_damaged`.
         """
         seen = [batches.c.id == batch_id, *self._seen_by(project, kind)]
         return await self._one(seen)
 
     async def led(self, batch_id: str) -> Batch | None:
-        """A batch by its id alone, its lines not counted: for the worker that leads it."""
+        """A batch by its id alone, without counting its lines: for the worker that leads it."""
         return await self._one([batches.c.id == batch_id], counted=False)
 
     async def page(
@@ -165,7 +165,7 @@ class BatchStore:
     async def begin(
         self, batch_id: str, size_bytes: int, keep_us: int = 0, holder: str = ""
     ) -> None:
-        """All lines are there and may be sent. Raises LeadOver; `keep_us` is for received ones."""
+        """Start a batch with all lines there. Raises LeadOver; `keep_us` is for received ones."""
         now_us = self._clock.utc_us()
         more = {"keep_until_us": now_us + keep_us} if keep_us else {}
         values = {"state": "in_progress", "started_us": now_us, "size_bytes": size_bytes, **_FREE}
@@ -175,7 +175,7 @@ class BatchStore:
             await connection.execute(_named(batch_id).values(values | more))
 
     async def drop(self, batch_id: str) -> None:
-        """Forget a batch whose lines did not all arrive."""
+        """Forget a batch of which some lines never arrived."""
         gone = delete(batches).where(batches.c.id == batch_id, batches.c.state == RECEIVING)
         async with self._database.writing() as connection:
             await connection.execute(gone)
@@ -198,7 +198,7 @@ class BatchStore:
             await connection.execute(_lines_of(batch.batch_id))
 
     async def wind_up(self, batch_id: str, ending: Ending, stopped: str = "") -> bool:
-        """Let no more lines begin: those that wait will not be sent."""
+        """Let no more lines begin: those that wait are not sent."""
         return await self._move(
             batch_id,
             ("in_progress",),
@@ -259,7 +259,7 @@ class BatchStore:
             await connection.execute(_named(batch.batch_id).values(ended))
 
     async def forget(self, project: Project, batch_id: str, kind: BatchKind) -> bool:
-        """Whether there was a finished one to forget; under a hold it is only hidden."""
+        """Forget a finished batch; returns whether it existed. Under a hold it is only hidden."""
         seen = [batches.c.id == batch_id, *self._seen_by(project, kind)]
         seen.append(batches.c.state.not_in(ACTIVE))
         hidden = update(batches).where(*seen, is_held(batches))
@@ -269,7 +269,7 @@ class BatchStore:
             return bool(kept.rowcount + gone.rowcount)
 
     async def forget_expired(self) -> int:
-        """Forget expired batches, and those whose lines never all arrived; returns how many."""
+        """Forget expired batches, and those whose lines did not all arrive; returns how many."""
         is_over = and_(
             batches.c.keep_until_us <= self._unhurried.utc_us(),
             batches.c.state.not_in(ACTIVE),
@@ -334,7 +334,7 @@ class BatchStore:
     def _said_in(
         self, row: RowMapping, project: Project
     ) -> tuple[Told | None, tuple[Flaw, ...] | None]:
-        """The sealed parts of a row; None for a part that does not open any more."""
+        """The sealed parts of a row; None for a part that can no longer be opened."""
         try:
             key = opened_key(self._master, row["wrapped_key"], *about_batch(project, row["id"]))
         except KeyClosed:
@@ -347,7 +347,7 @@ class BatchStore:
         )
 
     def _name(self, batch: Batch) -> None:
-        """Log a damaged batch once, and not each time that somebody looks at it."""
+        """Log a damaged batch once, not each time that somebody looks at it."""
         if batch.batch_id not in self._named and len(self._named) < NAMED_MAX:
             self._named.add(batch.batch_id)
             error = "BatchUnreadable"

@@ -25,7 +25,7 @@ from gateway.store.engine import Database
 
 
 class FileRewriter:
-    """Takes lines out of files of one database."""
+    """Removes lines from files of one database."""
 
     def __init__(self, database: Database, master: MasterKey, files: FileStore) -> None:
         self._database = database
@@ -33,19 +33,19 @@ class FileRewriter:
         self._files = files
 
     def fresh_key(self, file: KeptFile) -> ContentKey:
-        """Under which a file may go on."""
+        """A key under which a file may go on."""
         return fresh_key(self._master, *about_file(file.project, file.file_id))
 
     async def without(
         self, file: KeptFile, numbers: Collection[int], length_max: int, key: ContentKey
     ) -> bool:
-        """The file without these lines, under this key; one of which nothing is left is deleted.
+        """Rewrite a file without these lines, under this key; delete it if nothing is left.
 
-        What a batch was made of keeps an empty line in place of each: results, the batch and its
-        parcels at vendors call the others by their places there. Results say theirs themselves.
-        A damaged one stays damaged: nothing goes on that is behind what does not open.
+        A batch's input keeps an empty line in place of each: results, the batch and its parcels at
+        vendors refer to the others by their places. Lines of results name their own places. A
+        damaged file stays damaged: nothing behind what does not open is kept.
 
-        False where somebody changed or deleted it meanwhile.
+        False if somebody changed or deleted it meanwhile.
 
         Raises:
             NotReady: it went away while it was read.
@@ -68,7 +68,7 @@ class FileRewriter:
     async def _copy(
         self, file: KeptFile, numbers: Collection[int], length_max: int, writer: FileWriter
     ) -> bool:
-        """Whether anything but empty lines is left."""
+        """Copy the lines that stay; returns whether anything but empty lines is left."""
         is_any_left, read_bytes = False, 0
         try:
             async for number, raw, _ in cut_lines(self._files.content(file), length_max):
@@ -79,7 +79,7 @@ class FileRewriter:
                 elif keeps_places(file) and raw.endswith(b"\n"):
                     await writer.write(b"\n")
         except ContentDamaged:
-            # As long as if it were there: who reads it finds that a part of it is lost.
+            # As long as if it were complete: readers notice that a part of it is lost.
             writer.size_bytes += file.size_bytes - read_bytes
         return is_any_left
 
@@ -90,7 +90,7 @@ class FileRewriter:
         return bytes(found) if found is not None else None
 
     async def _put(self, file: KeptFile, writer: FileWriter | None, old: bytes) -> bool:
-        """Parts of the draft become the file's, in one transaction; without one it is deleted."""
+        """Replace the file's parts by the draft's in one transaction; without one, delete it."""
         is_same = (kept_files.c.id == file.file_id) & (kept_files.c.wrapped_key == old)
         parts = kept_file_parts.c.file_id
         async with self._database.writing() as connection:
@@ -106,5 +106,5 @@ class FileRewriter:
 
 
 def keeps_places(file: KeptFile) -> bool:
-    """Whether lines of a file stay in their places when others are taken out."""
+    """Whether lines of a file stay in their places when others are removed."""
     return file.purpose == "batch"

@@ -51,7 +51,7 @@ from gateway.store.schema.tables import metadata
 FULL = "Files and batches of this project hold {} bytes: delete some first."
 PART_BYTES = 1024 * 1024
 UNFINISHED_US = 3_600_000_000
-"""When a file is given up of which the rest never came."""
+"""When a file is given up whose rest never came."""
 _FORGOTTEN_AT_ONCE = 1
 _GIVEN_UP = "the file took too long to arrive and was given up"
 
@@ -74,7 +74,7 @@ kept_files = Table(
     Index(None, *OWNER, "created_us"),
     Index(None, "expires_us"),
 )
-"""A file is seen once it is whole; until then it is nobody's."""
+"""A file is visible once it is complete; until then it belongs to no project."""
 
 kept_file_parts = Table(
     "kept_file_parts",
@@ -97,7 +97,7 @@ class FileWriter:
         self.size_bytes = 0
 
     async def write(self, data: bytes) -> None:
-        """Take more of the content; raises NotReady where the database does not answer."""
+        """Add content; raises NotReady if the database does not answer."""
         self._buffer += data
         self.size_bytes += len(data)
         while len(self._buffer) >= PART_BYTES:
@@ -106,7 +106,7 @@ class FileWriter:
             await self._write_part(piece)
 
     async def finish(self, name: str, expires_us: int, check: Check | None = None) -> KeptFile:
-        """The whole file, from now on its project's; unless `check` raises, in the transaction."""
+        """Make the complete file its project's, unless `check` raises in that transaction."""
         await self.flush()
         self.file = structs.replace(
             self.file, name=name, size_bytes=self.size_bytes, expires_us=expires_us
@@ -124,13 +124,13 @@ class FileWriter:
         return self.file
 
     async def flush(self) -> None:
-        """Write what is left of the content."""
+        """Write the rest of the content."""
         if self._buffer:
             await self._write_part(bytes(self._buffer))
             self._buffer.clear()
 
     def as_written(self, name: str) -> dict[str, Any]:
-        """What the row of a file says of its content."""
+        """The columns of a file's row that describe its content."""
         return {
             "size_bytes": self.size_bytes,
             "wrapped_key": self._key.kept_as,
@@ -145,7 +145,7 @@ class FileWriter:
 
     @property
     def _is_mine(self) -> ColumnElement[bool]:
-        """Whoever began the file anew has another key: an earlier writer changes nothing of it."""
+        """Condition for our draft: a file that was begun again has another key."""
         return and_(
             kept_files.c.id == self.file.file_id, kept_files.c.wrapped_key == self._key.kept_as
         )
@@ -183,11 +183,11 @@ class FileStore:
         return f"file-{self._random_hex(ID_BYTES)}"
 
     def unfinished_us(self) -> int:
-        """When a file that is begun now is given up."""
+        """When a file begun now is given up."""
         return self._clock.utc_us() + UNFINISHED_US
 
     async def of_organisation(self, organisation: str) -> list[KeptFile]:
-        """Every whole file of an organisation, also those that its projects no longer see."""
+        """Every complete file of an organisation, including those its projects no longer see."""
         query = select(kept_files).where(
             kept_files.c.organisation == organisation, kept_files.c.is_whole
         )
@@ -203,7 +203,7 @@ class FileStore:
         file_id: str = "",
         check: Check | None = None,
     ) -> FileWriter:
-        """A new file, or `file_id` anew: what was written of it before is gone.
+        """Begin a new file, or `file_id` again: what was written of it before is dropped.
 
         Unless `check` raises, in the same transaction.
         """
@@ -219,7 +219,7 @@ class FileStore:
         return FileWriter(self._database, file, key)
 
     async def find(self, project: Project, file_id: str) -> KeptFile | None:
-        """None where this project has no such file, or has it no more."""
+        """A file of this project; None if it does not exist, or no longer does."""
         query = select(kept_files).where(kept_files.c.id == file_id, *self._seen_by(project))
         async with self._database.reading() as connection:
             row = (await connection.execute(query)).mappings().one_or_none()
@@ -240,8 +240,8 @@ class FileStore:
         """The content, part by part.
 
         Raises:
-            NotReady: it was deleted, or written anew, since it was found.
-            ContentDamaged: a part of it is lost, or does not open any more.
+            NotReady: it was deleted, or rewritten, since it was found.
+            ContentDamaged: a part of it is lost, or can no longer be opened.
         """
         wrapped = await self._wrapped_key(file)
         read_bytes = number = 0
@@ -259,7 +259,7 @@ class FileStore:
             raise NotReady("the file was deleted while it was read, or written anew")
 
     async def _wrapped_key(self, file: KeptFile) -> bytes | None:
-        """Of a file that is as it was when it was found."""
+        """The key of a file, if the file has not changed since it was found."""
         columns = kept_files.c
         query = select(columns.wrapped_key).where(
             columns.id == file.file_id, columns.size_bytes == file.size_bytes
@@ -280,7 +280,7 @@ class FileStore:
         return key.open(sealed, "part", number)
 
     async def forget(self, project: Project, file_id: str) -> bool:
-        """Whether there was one; while a hold is in force it is hidden, and not destroyed."""
+        """Delete a file; returns whether it existed. Under a hold it is only hidden."""
         there = (kept_files.c.id == file_id, *self._seen_by(project))
         hidden = update(kept_files).where(*there, is_held(kept_files))
         async with self._database.writing() as connection:
@@ -291,7 +291,7 @@ class FileStore:
             return bool(kept.rowcount + gone.rowcount)
 
     async def forget_expired(self) -> int:
-        """How many were forgotten, with those that never became whole."""
+        """Forget expired and incomplete files; returns how many."""
         is_over = and_(
             kept_files.c.expires_us <= self._unhurried.utc_us(),
             not_(and_(kept_files.c.is_whole, is_held(kept_files))),
@@ -299,12 +299,12 @@ class FileStore:
         return await delete_over(self._database, kept_files, is_over, _FORGOTTEN_AT_ONCE)
 
     async def stored_bytes(self, project: Project) -> int:
-        """How long the files of a project are together."""
+        """The total length of a project's files."""
         async with self._database.reading() as connection:
             return await self._stored_bytes(connection, project)
 
     def room(self, project: Project, more_bytes: int, bytes_max: int) -> Check:
-        """Whether a project may hold so much more; it raises BodyTooLarge where it may not."""
+        """A check that a project may hold this much more; raises BodyTooLarge if it may not."""
 
         async def check(connection: AsyncConnection) -> None:
             held_bytes, _ = await held_alone(connection, project, self._clock.utc_us())
@@ -347,12 +347,12 @@ class FileStore:
 
 
 def about_file(project: Project, file_id: str) -> tuple[str, ...]:
-    """What the key of a file is bound to."""
+    """The context that the key of a file is bound to."""
     return ("kept file", *project, file_id)
 
 
 def row_of_file(file: KeptFile, key: ContentKey) -> dict[str, Any]:
-    """A file that has just begun, as it is stored: not whole yet, and nobody's."""
+    """The row of a file that has just begun: incomplete, and not visible."""
     return {
         "id": file.file_id,
         **owned_by(file.project),

@@ -15,11 +15,11 @@ from gateway.money.budgets import end_user_reference, end_user_subject
 _RESULT = re.compile(r"batch_req_(\w+)_(\d{1,9})")
 BATCH_PREFIX: Final = "batch_"
 CUT_AT_ONCE: Final = 500
-"""Lines that are cut, and read by whoever asks, before others have a turn of the loop."""
+"""Lines that are cut, and read by the caller, before other tasks get a turn of the loop."""
 
 
 class _Body(Struct, frozen=True):
-    """Where a request, and some answers, say whose they are."""
+    """The fields by which a request, and some answers, name their end user."""
 
     user: Any = None
     safety_identifier: Any = None
@@ -47,7 +47,7 @@ _RESULT_LINE = msgspec.json.Decoder(_Result)
 
 
 class Whose:
-    """One end user of one organisation, by the digest that the log knows them by."""
+    """One end user of one organisation, by the digest used in the log."""
 
     def __init__(self, organisation: str, subject: str, digest: Callable[[str], bytes]) -> None:
         self.organisation = organisation
@@ -60,7 +60,7 @@ class Whose:
 
 
 def named_by_body(raw: bytes) -> str:
-    """Whom a request's or an answer's body names; empty where it names nobody, or is none."""
+    """The end user that a request's or answer's body names; empty if none, or if it is not one."""
     try:
         return end_user_reference(structs.asdict(_BODY.decode(raw)))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -68,9 +68,9 @@ def named_by_body(raw: bytes) -> str:
 
 
 def line_of(raw: bytes) -> tuple[str, str]:
-    """Of a line of a batch's file: what it calls itself, and whom its body names.
+    """The custom id of a line of a batch's file, and the end user its body names.
 
-    Both are empty where it is none. The first of a file may begin with a mark.
+    Both are empty if it is not such a line. A file's first line may begin with a byte order mark.
     """
     try:
         line = _LINE.decode(raw.removeprefix(BYTE_ORDER_MARK))
@@ -80,9 +80,9 @@ def line_of(raw: bytes) -> tuple[str, str]:
 
 
 def result_of(raw: bytes) -> tuple[str, int, str, str] | None:
-    """Of a line of results: its batch, its line's place and name there, whom its answer names.
+    """Of a line of results: its batch, its line's number and custom id, the end user it names.
 
-    None of what is no result.
+    None if it is not a result.
     """
     try:
         line = _RESULT_LINE.decode(raw)
@@ -103,10 +103,10 @@ def _called(custom_id: object) -> str:
 async def cut_lines(
     pieces: AsyncIterator[bytes], length_max: int
 ) -> AsyncIterator[tuple[int, bytes, bool]]:
-    """Every byte of a file, line by line with its end: number from 1, bytes, and if it is whole.
+    """A file line by line, with line ends: number from 1, bytes, and whether the line is complete.
 
-    A line that is longer than any line of a batch comes in several parts: it is none, and whose it
-    is cannot be said.
+    A line longer than any line of a batch comes in several parts: it is not a line, and its end
+    user cannot be told.
     """
     number, rest, is_part = 1, b"", False
     async for piece in pieces:

@@ -14,24 +14,24 @@ from gateway.store.schema.batches import batches
 
 
 RECEIVING = "receiving"
-"""The state of a batch whose lines are still arriving: nobody sees it."""
+"""The state of a batch whose lines are still arriving: it is not visible."""
 ARRIVING_US: Final = 120_000_000
-"""How long one keeps its room while nothing more of it comes: whoever took it in is gone then."""
+"""How long it keeps its reservation while nothing more arrives: its receiver is gone by then."""
 TAKEN_IN = ("validating", RECEIVING)
 FINISHED = ("finalizing", "cancelling")
 Check = Callable[[AsyncConnection], Awaitable[None]]
-"""Raises LeadOver where the transaction must not be."""
+"""Raises LeadOver if the transaction must not go on."""
 
 
 class LeadOver(Exception):
-    """Somebody else leads this batch by now, or it is over, or was cancelled."""
+    """Another worker leads this batch now, or it is over, or was cancelled."""
 
 
 def leading(batch_id: str, holder: str, states: Sequence[str]) -> Check:
-    """Whether `holder` still leads a batch in one of these states; empty is nobody's."""
+    """Check that `holder` still leads a batch in one of these states; empty means nobody."""
 
     async def check(connection: AsyncConnection) -> None:
-        # Batch before lines and files, as everywhere: two workers never wait for each other.
+        # Batch before lines and files, as everywhere, so that two workers never deadlock.
         mine = update(batches).where(
             batches.c.id == batch_id, batches.c.state.in_(states), batches.c.tender == holder
         )
@@ -42,9 +42,9 @@ def leading(batch_id: str, holder: str, states: Sequence[str]) -> Check:
 
 
 def arriving(batch_id: str, now_us: int) -> Check:
-    """Whether a batch is still arriving, and has its room for a while more.
+    """Check that a batch is still arriving, and prolong its reservation.
 
-    What has lost its room may not go on: another batch has that by now.
+    A batch that has lost its reservation may not go on: another one has it by now.
     """
 
     async def check(connection: AsyncConnection) -> None:

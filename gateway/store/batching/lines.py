@@ -20,7 +20,7 @@ LEASE_US = 30_000_000
 """A line whose worker was silent for this long is sent again by the next worker that looks."""
 READ_AT_ONCE = 20
 READ_BYTES = 1024 * 1024
-"""Of answers that are held in memory together: one with vectors may be sixteen times as long."""
+"""Answers held in memory together: one with vectors may be sixteen times as long."""
 STATES_AT_ONCE = 500
 _END = msgspec.msgpack.Decoder(LineEnd)
 
@@ -32,7 +32,7 @@ class Claim(Struct, frozen=True):
     line: Line
     holder: str
     claims: int
-    """How often it was claimed, including this time: older claims can end nothing any more."""
+    """How often it was claimed, including this time: older claims can no longer end it."""
     failures: int
     leased_until_us: int = 0
     """When other workers may claim it, unless the lease is extended."""
@@ -88,7 +88,7 @@ class LineStore:
                 await connection.execute(batch_lines.insert(), rows)
 
     async def clear(self, batch_id: str, holder: str) -> None:
-        """Forget what an earlier attempt to take in a batch has left; raises LeadOver."""
+        """Forget what an earlier attempt to receive a batch has left; raises LeadOver."""
         async with self._database.writing() as connection:
             await leading(batch_id, holder, TAKEN_IN)(connection)
             await connection.execute(batch_lines.delete().where(batch_lines.c.batch_id == batch_id))
@@ -141,12 +141,12 @@ class LineStore:
         return [_claim_of(row, batch, key, holder, now_us + LEASE_US) for row in rows]
 
     async def end(self, claim: Claim, key: ContentKey, end: LineEnd) -> bool:
-        """Store how a line ended; False if the line is not this claim's any more."""
+        """Store how a line ended; False if the line no longer belongs to this claim."""
         number = claim.line.number
         values = ending_of(key, number, end)
         goes_on = and_(batches.c.id == claim.batch.batch_id, batches.c.stalls > 0)
         async with self._database.writing() as connection:
-            # Batch before lines, as in `claim`: two workers never wait for each other.
+            # Batch before lines, as in `claim`, so that two workers never deadlock.
             await connection.execute(update(batches).where(goes_on).values(stalls=0, due_us=0))
             result = await connection.execute(is_claimed(claim).values(**values))
             return bool(result.rowcount)
@@ -154,7 +154,7 @@ class LineStore:
     async def put_back(
         self, claim: Claim, due_us: int, *, failures: int = 0, rests_until_us: int = 0
     ) -> bool:
-        """Let a line that was not answered wait again, and its whole batch with it if need be."""
+        """Put an unanswered line back to wait, and its complete batch with it if necessary."""
         now_us = self._clock.utc_us()
         rests = (
             update(batches)
@@ -210,7 +210,7 @@ class LineStore:
         return await self._free(batch_lines.c.leased_until_us <= now_us)
 
     async def free_earlier_lives(self, worker: str, holder: str) -> int:
-        """The same at once for lines of earlier processes of this worker."""
+        """The same at once, for lines of earlier processes of this worker."""
         return await self._free(
             batch_lines.c.holder.startswith(f"{worker}.", autoescape=True),
             batch_lines.c.holder != holder,
@@ -247,10 +247,10 @@ class LineStore:
         return found
 
     async def were_erased(self, batch_id: str, *, is_parked: bool) -> bool:
-        """Whether lines that are missing from a batch were erased; a finished batch lacks all.
+        """Whether lines missing from a batch were erased; a finished batch lacks all of them.
 
         Of a finished batch it is known only that some were: lines that waited for a vendor
-        (`is_parked`) have no other end without an outcome, all others were cut off.
+        (`is_parked`) can only have been erased if they have no outcome; all others were cut off.
         """
         query = select(batches.c.state, batches.c.erased).where(batches.c.id == batch_id)
         async with self._database.reading() as connection:
@@ -365,7 +365,7 @@ def _claim_of(row: Any, batch: Batch, key: ContentKey, holder: str, until_us: in
 
 
 def opened_line(row: Any, key: ContentKey) -> Line:
-    """The content of a line; damaged ones are returned too, so that others do not wait for them."""
+    """The content of a line; damaged ones are returned too, so that others need not wait."""
     name = key.opened(row.sealed_id, "id", row.number)
     body = key.opened(row.sealed_body, "body", row.number)
     is_damaged = name is None or body is None

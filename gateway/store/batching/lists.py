@@ -54,13 +54,13 @@ class BatchRow(Struct, frozen=True):
     error_file_id: str
     size_bytes: int
     erased: int
-    """Lines that were destroyed because of whom they named."""
+    """Lines that were destroyed because of the end user they named."""
     is_cost_kept: bool
-    """Whether what its lines cost is added up; not of batches from before there were such sums."""
+    """Whether the costs of its lines are summed; not for batches from before such sums existed."""
     waiting: int = 0
     running: int = 0
     parked: int = 0
-    """With a vendor's own batch API, or about to be."""
+    """Lines at a vendor's batch API, or about to go there."""
     succeeded: int = 0
     errored: int = 0
     canceled: int = 0
@@ -89,7 +89,7 @@ class LineRow(Struct, frozen=True):
 
 
 class FileRow(Struct, frozen=True):
-    """One file; its name is content, and not shown."""
+    """One file; its name counts as content, and is not shown."""
 
     id: str
     workspace: str
@@ -100,7 +100,7 @@ class FileRow(Struct, frozen=True):
     created_us: int
     expires_us: int
     batches: int
-    """Batches that were made of it and are not over."""
+    """Unfinished batches that were made of it."""
 
 
 _BATCHES: Final = Order((_B.created_us, _B.id), frozenset({0, 1}))
@@ -109,19 +109,19 @@ _START: Final = (0, "")
 
 
 class BatchLists(Struct, frozen=True):
-    """Reads of one database, and what people do to what they find."""
+    """Reads batches and files of one database, and does what people order about them."""
 
     database: Database
     clock: Clock
 
     async def batches(self, organisation: str, state: str = "") -> list[BatchRow]:
-        """The newest first, those that are still arriving left out; of one state if it is named."""
+        """The newest batches, newest first, without those still arriving; of one state if given."""
         return [*(await self.page(organisation, state, 0, LISTED_MAX)).rows]
 
     async def page(
         self, organisation: str, state: str, first: int, limit: int, after: str = ""
     ) -> Part[BatchRow]:
-        """Some of them, in the same order; `after` is the key of the last before them."""
+        """A page of them in the same order; `after` is the key of the last one before it."""
         mine = [_B.organisation == organisation, *([_B.state == state] if state else [])]
         return await self._batches(mine, (first, after), limit)
 
@@ -130,7 +130,7 @@ class BatchLists(Struct, frozen=True):
         return found.rows[0] if found.rows else None
 
     async def states(self, organisation: str) -> dict[str, int]:
-        """How many are kept, by their state; those that are still arriving left out."""
+        """How many batches are kept, by state, without those still arriving."""
         query = (
             select(_B.state, func.count())
             .where(
@@ -145,7 +145,7 @@ class BatchLists(Struct, frozen=True):
             return {state: int(count) for state, count in await connection.execute(query)}
 
     async def costs(self, organisation: str, batch_ids: Sequence[str]) -> dict[str, int]:
-        """What the lines of each cost, in micro-dollars; without ended lines: left out."""
+        """Each batch's cost in micro-dollars; batches without ended lines are left out."""
         columns = batch_costs.c
         query = select(columns.batch_id, columns.cost_microusd).where(
             columns.organisation == organisation, columns.batch_id.in_(batch_ids)
@@ -186,13 +186,13 @@ class BatchLists(Struct, frozen=True):
             return [LineRow(*row) for row in (await connection.execute(query)).all()]
 
     async def files(self, organisation: str) -> list[FileRow]:
-        """The newest first."""
+        """The newest files, newest first."""
         return [*(await self.files_page(organisation, 0, LISTED_MAX)).rows]
 
     async def files_page(
         self, organisation: str, first: int, limit: int, after: str = ""
     ) -> Part[FileRow]:
-        """Some of them, in the same order; `after` is the key of the last before them."""
+        """A page of them in the same order; `after` is the key of the last one before it."""
         return await self._files([_F.organisation == organisation], (first, after), limit)
 
     async def file(self, organisation: str, file_id: str) -> FileRow | None:
@@ -200,7 +200,7 @@ class BatchLists(Struct, frozen=True):
         return found.rows[0] if found.rows else None
 
     async def kept(self, organisation: str) -> tuple[int, int]:
-        """How many files are kept, and their length in bytes together."""
+        """How many files are kept, and their total length in bytes."""
         query = select(func.count(), func.coalesce(func.sum(_F.size_bytes), 0)).where(
             _F.organisation == organisation, _F.is_whole, _F.expires_us > self.clock.utc_us()
         )
@@ -221,7 +221,7 @@ class BatchLists(Struct, frozen=True):
             _F.created_us,
             _F.expires_us,
         ).where(*which, _F.is_whole, _F.expires_us > self.clock.utc_us())
-        # Once for all of them: asked of each file, it looks through all batches for each.
+        # Once for all of them: asked for each file, it would read all batches each time.
         used = select(_B.input_file_id, func.count().label("batches")).where(_B.state.in_(ACTIVE))
         async with self.database.reading() as connection:
             part = await part_behind(connection, query, _FILES, place, limit, dict)
@@ -230,7 +230,7 @@ class BatchLists(Struct, frozen=True):
         return part.of(FileRow(**row, batches=batches_of.get(row["id"], 0)) for row in part.rows)
 
     async def cancel(self, organisation: str, batch_id: str) -> bool:
-        """Whether it could be cancelled; from now on no line of it begins."""
+        """Cancel a batch, so that no more of its lines begin; returns whether that was possible."""
         changed = (
             update(batches)
             .where(_B.id == batch_id, _B.organisation == organisation, _B.state.in_(OPEN))
@@ -246,7 +246,7 @@ class BatchLists(Struct, frozen=True):
             return bool((await connection.execute(changed)).rowcount)
 
     async def forget_file(self, organisation: str, file_id: str) -> bool:
-        """Whether there was one; while a hold is in force it is hidden, and not destroyed."""
+        """Delete a file; returns whether it existed. Under a hold it is only hidden."""
         now_us = self.clock.utc_us()
         mine = (_F.id == file_id, _F.organisation == organisation)
         there = (*mine, _F.is_whole, _F.expires_us > now_us)

@@ -11,7 +11,7 @@ from gateway.store.schema.parcels import parcels, parked_lines
 
 
 TEND_US = 60_000_000
-"""How long a parcel is led by whoever took it and says no more."""
+"""How long a worker leads a parcel without renewing."""
 ROW = (
     *(
         parcels.c.id.label("parcel_id"),
@@ -26,11 +26,11 @@ ROW = (
 
 
 class TermOver(Exception):
-    """Somebody else leads this parcel by now: nothing of this term is written any more."""
+    """Another worker leads this parcel now: nothing of this term is written any more."""
 
 
 class Loose(Struct, frozen=True):
-    """Lines of one batch for one target that are in no parcel yet."""
+    """Lines of one batch for one target that are not in a parcel yet."""
 
     batch_id: str
     provider: str
@@ -39,13 +39,13 @@ class Loose(Struct, frozen=True):
     size_bytes: int
     oldest_us: int
     is_all: bool
-    """Whether no line of the batch is on its way to join them."""
+    """Whether no other line of the batch is about to join them."""
     old_us: int = 0
-    """Lines of other workers are among them that wait since then, or for longer."""
+    """Lines of other workers that were parked by this time are included."""
 
 
 class ParcelRow(Struct, frozen=True):
-    """A parcel, and where it is."""
+    """A parcel and its state."""
 
     parcel_id: str
     batch_id: str
@@ -56,11 +56,11 @@ class ParcelRow(Struct, frozen=True):
     made_us: int
     tries: int
     is_erased: bool = False
-    """Whether an erasure took lines of it, and it is not to be waited for."""
+    """Whether an erasure took lines of it, so that it is not waited for."""
     term: int = 0
-    """How often it was taken, with this time."""
+    """How often it was taken, including this time."""
     resent: int = 0
-    """How often it was sent again that its vendor never showed."""
+    """How often it was sent again because its vendor never showed it."""
 
 
 class ParkedLine(Struct, frozen=True):
@@ -79,17 +79,17 @@ class ParkedLine(Struct, frozen=True):
 
 
 def is_for(holder: str, old_us: int) -> ColumnElement[bool]:
-    """Lines that this worker may gather: its own, and those that others let lie.
+    """Lines that this worker may gather: its own, and those that others left lying.
 
-    Whoever leads a parcel sets money aside for all of it. Whoever parked a line has done so: what
-    two of them hold is of no use to anybody until that line has ended.
+    The worker that leads a parcel reserves money for all of it, as the one that parked a line has
+    done: what both hold for a line is unusable until that line has ended.
     """
     waits = parked_lines.c
     return or_(waits.holder == holder, waits.parked_us <= old_us)
 
 
 def tended_until_us(now_us: int) -> int:
-    """Until when a parcel is led by whoever takes it, or goes on with it, now."""
+    """The end of a lead that is taken or renewed now."""
     return now_us + TEND_US
 
 
@@ -98,7 +98,7 @@ def of_term(parcel_id: str, term: int) -> Update:
 
 
 async def change(connection: AsyncConnection, parcel_id: str, term: int, **values: Any) -> None:
-    """Change a parcel, unless it was taken again since; then all of the transaction is undone."""
+    """Change a parcel; if it was taken again since, roll back the transaction by TermOver."""
     changed = await connection.execute(of_term(parcel_id, term).values(**values))
     if not changed.rowcount:
         raise TermOver

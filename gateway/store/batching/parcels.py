@@ -26,7 +26,7 @@ from gateway.store.speech import insert_into
 
 
 CRASHED_REST_US = 5_000_000
-"""When a parcel is due again whose step never said so."""
+"""When a parcel is due again whose step crashed without saying so."""
 _LINES = parked_lines.c
 
 
@@ -38,7 +38,7 @@ class ParcelStore:
         self._clock = clock
 
     async def loose(self, holder: str, old_us: int) -> list[Loose]:
-        """Lines of this worker that are in no parcel, and everybody's that are older."""
+        """This worker's lines that are in no parcel, and everybody's that are older."""
         now_us = self._clock.utc_us()
         is_coming = exists().where(
             batch_lines.c.batch_id == _LINES.batch_id,
@@ -81,7 +81,7 @@ class ParcelStore:
     async def make(
         self, parcel_id: str, loose: Loose, holder: str, lines_max: int, bytes_max: int
     ) -> int:
-        """Put these lines into a new parcel, which this worker leads; how many."""
+        """Put these lines into a new parcel, led by this worker; returns how many."""
         now_us = self._clock.utc_us()
         which = and_(
             _LINES.batch_id == loose.batch_id,
@@ -124,9 +124,9 @@ class ParcelStore:
         return count
 
     async def due(self, holder: str, count_max: int) -> list[ParcelRow]:
-        """Parcels that are to be looked at now and are this worker's, or nobody's.
+        """Parcels of this worker, or of nobody, that are due.
 
-        Where nobody wants their answers any more, or an erasure reached them, that is at once.
+        A parcel is due at once if nobody wants its answers any more, or an erasure reached it.
         """
         now_us = self._clock.utc_us()
         columns = parcels.c
@@ -148,9 +148,9 @@ class ParcelStore:
         return [parcel_row(row) for row in rows]
 
     async def take(self, parcel_id: str, holder: str) -> ParcelRow | None:
-        """A parcel that this worker now leads, as it is now; None where somebody else does.
+        """Take the lead of a parcel and return its state; None if another worker leads it.
 
-        It is due again behind others: each step says when the next one is, unless it crashes.
+        It becomes due again behind others: each step says when the next one is, unless it crashes.
         """
         now_us = self._clock.utc_us()
         mine = update(parcels).where(
@@ -168,14 +168,14 @@ class ParcelStore:
         return parcel_row(row) if row is not None else None
 
     async def keep(self, holder: str, *, is_leaving: bool = False) -> None:
-        """What this worker leads, it goes on leading, or leaves to others."""
+        """Renew all leads of this worker, or leave them to others."""
         until_us = 0 if is_leaving else tended_until_us(self._clock.utc_us())
         mine = update(parcels).where(parcels.c.tender == holder)
         async with self._database.writing() as connection:
             await connection.execute(mine.values(tended_until_us=until_us))
 
     async def take_over(self, worker: str, holder: str) -> None:
-        """What an earlier process of this worker led is this one's at once."""
+        """Take over at once what an earlier process of this worker led."""
         mine = {"tender": holder, "due_us": self._clock.utc_us()}
         tended = parcels.c.tender.startswith(f"{worker}.", autoescape=True)
         parked = _LINES.holder.startswith(f"{worker}.", autoescape=True)
@@ -184,7 +184,7 @@ class ParcelStore:
             await connection.execute(update(parcels).where(tended).values(**mine))
 
     async def note(self, parcel_id: str, term: int, **values: Any) -> None:
-        """Write down where a parcel is; raises TermOver."""
+        """Store the state of a parcel; raises TermOver."""
         async with self._database.writing() as connection:
             await change(connection, parcel_id, term, **values)
             state = values.get("state", "submitting")
@@ -200,12 +200,12 @@ class ParcelStore:
         due_us: int,
         others: Collection[int] = (),
     ) -> bool:
-        """From here on bytes may leave; False where lines were erased since they were read.
+        """Mark that bytes may leave from now on; False if lines were erased since they were read.
 
-        `others` are numbers of lines in it that wait for another parcel from now on.
+        `others` are numbers of its lines that wait for another parcel from now on.
 
         Raises:
-            TermOver: somebody else sends it, or has.
+            TermOver: another worker sends it, or has sent it.
         """
         mine = of_term(parcel_id, term).where(parcels.c.is_erased == 0)
         now_us = self._clock.utc_us()
@@ -218,14 +218,14 @@ class ParcelStore:
                 await connection.execute(leaving.values(parcel=""))
             sent = await connection.execute(mine.values(**values, tended_until_us=until_us))
             if not sent.rowcount:
-                # Without those lines it goes at once.
+                # Sent at once, without those lines.
                 await change(connection, parcel_id, term, due_us=now_us)
             return bool(sent.rowcount)
 
     async def found_late(self, row: ParcelRow, vendor_id: str) -> bool:
-        """A vendor took a parcel whose sender had lost it; whether that is the only one it has.
+        """Note that a vendor has a parcel thought lost; returns whether it has only this one.
 
-        While it is still looked for it is found so; or somebody found it, and let go of it again.
+        True if it is still looked for, or if this one was found earlier and released again.
         """
         now_us = self._clock.utc_us()
         looked_for = update(parcels).where(
@@ -240,10 +240,9 @@ class ParcelStore:
             return is_found or await is_past(connection, row.parcel_id, vendor_id)
 
     async def follow_stray(self, row: ParcelRow, vendor_id: str) -> None:
-        """A vendor has a parcel whose lines went on without it.
+        """Follow a parcel that a vendor has, although its lines went on without it.
 
-        It stays here as a parcel without lines, until whoever leads it has it cancelled and
-        deleted.
+        It stays here as a parcel without lines, until its leader has had it cancelled and deleted.
         """
         stray = {
             "id": row.parcel_id,
@@ -260,13 +259,13 @@ class ParcelStore:
         }
         statement = insert_into(self._database.kind, parcels).values(stray)
         async with self._database.writing() as connection:
-            # It may be there by a commit that nobody could tell us of.
+            # It may exist already, by a commit whose answer was lost.
             await connection.execute(statement.on_conflict_do_nothing())
 
     async def renamed(self, parcel_id: str, new_id: str, term: int, due_us: int = 0) -> None:
-        """A parcel that the vendor never got is sent under another name; raises TermOver."""
+        """Send a parcel under another name, since the vendor never got it; raises TermOver."""
         async with self._database.writing() as connection:
-            # Lines before parcels, as in an erasure: two never wait for each other.
+            # Lines before parcels, as in an erasure, so that two never deadlock.
             lines = update(parked_lines).where(_LINES.parcel == parcel_id)
             await connection.execute(lines.values(parcel=new_id))
             fresh = {"id": new_id, "state": "new", "tries": 1, "due_us": due_us}
@@ -277,7 +276,7 @@ class ParcelStore:
             await connection.execute(copies.values(parcel=new_id))
 
     async def forget(self, parcel_id: str, term: int, *, is_refused: bool) -> None:
-        """There is no such parcel any more; its vendor may never have accepted it.
+        """Delete a parcel; its vendor may never have accepted it.
 
         Raises:
             TermOver

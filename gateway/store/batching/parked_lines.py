@@ -17,7 +17,7 @@ from gateway.store.schema.parcels import parcels, parked_lines
 
 
 WRITES_WITHIN = 2
-"""Of a term's time one part in so many is for outcomes: then nobody else has begun with them."""
+"""Outcomes may be written during one part in this many of a term: no other worker begins then."""
 _LINES = parked_lines.c
 
 
@@ -37,7 +37,7 @@ class ParkedLineStore:
         ticket: bytes,
         also: Callable[[AsyncConnection], Awaitable[None]] | None = None,
     ) -> bool:
-        """A claimed line waits from now on; False where it is not this claim's any more.
+        """Park a claimed line; False if it no longer belongs to this claim.
 
         `also` is done in the same transaction.
         """
@@ -58,7 +58,8 @@ class ParkedLineStore:
         async with self._database.writing() as connection:
             parked = is_claimed(claim).values(state="parked", holder="")
             if not (await connection.execute(parked)).rowcount:
-                # Not this claim's any more; or parked already, by a commit nobody could tell us of.
+                # It no longer belongs to this claim, or it was parked by a commit whose answer was
+                # lost.
                 return (await connection.execute(_parked_by(claim))).first() is not None
             await connection.execute(parked_lines.insert(), row)
             if also is not None:
@@ -95,7 +96,7 @@ class ParkedLineStore:
         numbers: Sequence[int],
         also: Callable[[AsyncConnection], Awaitable[None]],
     ) -> int:
-        """Outcomes of these lines are about to be written; until when they may be.
+        """Note that outcomes of these lines will be written; returns until when they may be.
 
         `also` is done in the same transaction: who pays is settled with who ends. Raises TermOver.
         """
@@ -116,16 +117,16 @@ class ParkedLineStore:
         ends: Mapping[int, LineEnd | tuple[int, int]],
         also: Callable[[AsyncConnection], Awaitable[None]],
     ) -> None:
-        """Parked lines have ended, or wait again: until when, and after how many failures.
+        """End parked lines, or let them wait again: until when, and after how many failures.
 
         `also` is done in the same transaction: nobody comes back to what was noted for them.
 
         Raises:
-            TermOver: somebody else ends them, or has.
+            TermOver: another worker ends them, or has ended them.
         """
         batch_id = row.batch_id
         async with self._database.writing() as connection:
-            # Batch before lines, as everywhere: two workers never wait for each other.
+            # Batch before lines, as everywhere, so that two workers never deadlock.
             mine = update(batches).where(batches.c.id == batch_id)
             await connection.execute(mine.values(served_us=batches.c.served_us))
             for number, end in ends.items():
@@ -135,7 +136,7 @@ class ParkedLineStore:
 
 
 def _parked_by(claim: Claim) -> Select[tuple[int]]:
-    """The line, where it waits under this very claim: a newer one may be of the same worker."""
+    """The line, if it is parked under this very claim: a newer one may be of the same worker."""
     joined = and_(batch_lines.c.batch_id == _LINES.batch_id, batch_lines.c.number == _LINES.number)
     return (
         select(_LINES.number)

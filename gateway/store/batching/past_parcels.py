@@ -13,14 +13,14 @@ from gateway.store.schema.parcels import past_parcels
 
 
 KEPT_US: Final = 30 * 86_400_000_000
-"""So long a sender may be away."""
+"""How long a sender may be away."""
 _PAST = past_parcels.c
 
 
 async def remember(
     connection: AsyncConnection, parcel_id: str, vendor_id: str, now_us: int
 ) -> None:
-    """In the transaction that lets go of a parcel that its vendor had; may be said again."""
+    """Called in the transaction that releases a parcel its vendor had; may be repeated."""
     same = and_(_PAST.id == parcel_id, _PAST.vendor_id == vendor_id)
     old = _PAST.gone_us < now_us - KEPT_US
     await connection.execute(delete(past_parcels).where(or_(old, same)))
@@ -29,6 +29,6 @@ async def remember(
 
 
 async def is_past(connection: AsyncConnection, parcel_id: str, vendor_id: str) -> bool:
-    """Whether this batch of a vendor's was found, and let go of."""
+    """Whether this batch at a vendor was found, and released."""
     query = select(_PAST.id).where(_PAST.id == parcel_id, _PAST.vendor_id == vendor_id)
     return (await connection.execute(query)).first() is not None

@@ -12,10 +12,10 @@ from gateway.store.schema.tables import projects
 
 
 async def held(connection: AsyncConnection, project: Project, now_us: int) -> tuple[int, int]:
-    """How long a project's lines in batches are together, and how many of those are open.
+    """The total length of a project's lines in batches, and how many of them are open.
 
-    What is still arriving counts as what has arrived. What it forgot, and only a hold keeps, takes
-    no room of it.
+    A batch still arriving counts with what has arrived. Batches that the project forgot, and only a
+    hold keeps, do not count.
     """
     is_kept = batches.c.keep_until_us > now_us
     is_arriving = and_(batches.c.state == RECEIVING, is_kept)
@@ -27,18 +27,18 @@ async def held(connection: AsyncConnection, project: Project, now_us: int) -> tu
 
 
 async def held_alone(connection: AsyncConnection, project: Project, now_us: int) -> tuple[int, int]:
-    """The same; who else asks so for this project waits until the transaction is over."""
+    """The same, under a lock of the project that is held until the transaction ends."""
     its = select(projects.c.name).where(
         projects.c.organisation == project.organisation,
         projects.c.workspace == project.workspace,
         projects.c.name == project.name,
     )
-    # Other rows may name the project meanwhile.
+    # Rows that refer to the project may still be added meanwhile.
     await connection.execute(its.with_for_update(key_share=True))
     return await held(connection, project, now_us)
 
 
 def answers_bytes(batch_id: str) -> ScalarSelect[int]:
-    """How long the answers of a batch are together, as they are kept with its lines."""
+    """The total length of a batch's answers, as they are kept with its lines."""
     length_bytes = func.coalesce(func.sum(func.length(batch_lines.c.sealed_end)), 0)
     return select(length_bytes).where(batch_lines.c.batch_id == batch_id).scalar_subquery()

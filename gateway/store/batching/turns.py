@@ -16,7 +16,7 @@ TEND_US = 60_000_000
 
 
 class Standing(Struct, frozen=True):
-    """How a batch that is not over stands, as far as its next step depends on it."""
+    """The state of an unfinished batch, as far as its next step depends on it."""
 
     batch_id: str
     kind: BatchKind
@@ -24,20 +24,20 @@ class Standing(Struct, frozen=True):
     expires_us: int
     has_waiting: bool
     has_running: bool
-    """Lines under way, also at a vendor that answers them later."""
+    """Whether lines are under way, also at a vendor that answers them later."""
     key_is_over: bool
     """Whether the key that made it was revoked or has expired."""
 
 
 class BatchTurns:
-    """Whose turn it is, in one database."""
+    """Decides which batch is served next, in one database."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
 
     async def active(self) -> list[Standing]:
-        """Batches that are not over, those that waited longest for their turn first."""
+        """Unfinished batches, those that waited longest for their turn first."""
         now_us = self._clock.utc_us()
 
         def has(*states: str) -> ColumnElement[bool]:
@@ -78,7 +78,7 @@ class BatchTurns:
         ]
 
     async def take(self, batch_id: str, holder: str, states: Sequence[str]) -> bool:
-        """Whether this worker now leads a batch: until it says so, or does not say more."""
+        """Take the lead of a batch until given up or not renewed; returns whether it worked."""
         now_us = self._clock.utc_us()
         mine = (
             update(batches)
@@ -93,14 +93,14 @@ class BatchTurns:
             return bool((await connection.execute(mine)).rowcount)
 
     async def keep_tending(self, holder: str, *, is_leaving: bool = False) -> None:
-        """What this worker leads, it goes on leading, or leaves to others."""
+        """Renew all leads of this worker, or leave them to others."""
         until_us = 0 if is_leaving else self._clock.utc_us() + TEND_US
         mine = update(batches).where(batches.c.tender == holder, batches.c.state.in_(ACTIVE))
         async with self._database.writing() as connection:
             await connection.execute(mine.values(tended_until_us=until_us))
 
     async def leave_earlier_lives(self, worker: str, holder: str) -> None:
-        """What an earlier process of this worker led is free at once."""
+        """Release at once what an earlier process of this worker led."""
         earlier = update(batches).where(
             batches.c.tender.startswith(f"{worker}.", autoescape=True), batches.c.tender != holder
         )

@@ -18,7 +18,7 @@ from gateway.store.schema.parcels import parcels, parked_lines, unsent_lines
 
 
 KEPT_US: Final = 400 * 86_400_000_000
-"""So long the worker that wrote the intent of such a line may be away."""
+"""How long the worker that wrote the intent of such a line may be away."""
 Debt = Literal["none", "owed", "unknown"]
 """What a vendor charges for an erased line; unknown while its parcel is being sent."""
 
@@ -33,11 +33,11 @@ class UnsentLines:
     async def hold(
         self, connection: AsyncConnection, batch_id: str, numbers: Sequence[int]
     ) -> None:
-        """Let nobody park these lines, or put them into a parcel, until the transaction is over.
+        """Keep these lines from being parked, or put into a parcel, until the transaction ends.
 
-        None named is all of the batch. Comes before parcels are asked where they are.
+        Without numbers, all of the batch. Must come before parcels are queried.
         """
-        # The batch's row first, as workers do: two never wait for each other.
+        # The batch's row first, as workers do, so that two never deadlock.
         mine = select(batches.c.id).where(batches.c.id == batch_id)
         await connection.execute(mine.with_for_update())
         for table in (batch_lines, parked_lines):
@@ -48,9 +48,9 @@ class UnsentLines:
     async def note(
         self, connection: AsyncConnection, batch_id: str, numbers: Sequence[int]
     ) -> None:
-        """Keep which of these lines, held and about to be destroyed, no vendor has accepted.
+        """Note which of these lines, held and about to be destroyed, no vendor has accepted.
 
-        After their parcels were marked as erased: those cannot be sent then as they are.
+        Call it after their parcels were marked as erased: these cannot be sent then as they are.
         """
         found = await self._waiting(connection, batch_id, numbers)
         now_us = self._clock.utc_us()
@@ -77,9 +77,9 @@ class UnsentLines:
     async def _waiting(
         self, connection: AsyncConnection, batch_id: str, numbers: Sequence[int]
     ) -> dict[int, str]:
-        """Lines that are with no vendor, each with the parcel in which it is being sent."""
+        """Lines that no vendor has, each with the parcel in which it is being sent."""
         waits = parked_lines.c
-        # Until the transaction is over no parcel goes on: what is seen here is told of later too.
+        # Until the transaction ends no parcel goes on: what is seen here is also reported later.
         query = (
             select(parcels.c.id, parcels.c.state, parcels.c.is_erased)
             .where(
@@ -104,7 +104,7 @@ class UnsentLines:
 
 
 async def settle(connection: AsyncConnection, parcel_id: str, *, is_refused: bool) -> None:
-    """A parcel is not being sent any more: was it refused, its erased lines cost nothing."""
+    """Note that a parcel is no longer being sent; if refused, its erased lines cost nothing."""
     mine = unsent_lines.c.parcel == parcel_id
     if is_refused:
         await connection.execute(update(unsent_lines).where(mine).values(parcel=""))

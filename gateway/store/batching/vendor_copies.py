@@ -25,17 +25,17 @@ class VendorCopy(Struct, frozen=True):
 
     parcel: str
     case_id: str
-    """Of the erasure; empty where it was a command."""
+    """The erasure; empty for a command."""
     organisation: str
     provider: str
     vendor_id: str
-    """The vendor's name of the batch; empty while it is not known."""
+    """The vendor's name for the batch; empty while it is not known."""
     lines: int
-    """Erased lines that it may hold."""
+    """How many erased lines it may hold."""
     state: str
     """`ordered`, `deleted`, `unsent` (the vendor never had it) or `kept`: it cannot be deleted."""
     note: str
-    """What the vendor keeps all the same, or why it could not be asked."""
+    """What the vendor keeps nevertheless, or why it could not be asked."""
     ordered_us: int
     ended_us: int = 0
     parcel_state: str = ""
@@ -58,16 +58,16 @@ class _Held(Struct, frozen=True):
 
 
 class VendorCopies:
-    """Orders of one database."""
+    """Orders to delete vendors' copies, of one database."""
 
     def __init__(self, database: Database, clock: Clock, *, cancels: bool = True) -> None:
-        """With `cancels`, other people's lines do not keep a vendor's batch under way."""
+        """With `cancels`, a vendor's batch is cancelled even if it holds other people's lines."""
         self._database = database
         self._clock = clock
         self._cancels = cancels
 
     async def count(self, lines: Mapping[str, frozenset[int]]) -> int:
-        """How many batches at vendors hold some of these lines, by batch; none named is all."""
+        """How many batches at vendors hold some of these lines; without numbers, all lines."""
         async with self._database.reading() as connection:
             return sum([len(await self._held(connection, *each)) for each in lines.items()])
 
@@ -79,7 +79,7 @@ class VendorCopies:
         batch_id: str,
         numbers: frozenset[int],
     ) -> None:
-        """In the transaction that destroys these lines of a batch, before it does."""
+        """Order the deletion, in the transaction that destroys these lines, before it does."""
         for held in await self._held(connection, batch_id, numbers):
             mine = (_COPIES.parcel == held.parcel) & (_COPIES.case_id == case_id)
             known = (await connection.execute(select(_COPIES.state).where(mine))).first()
@@ -99,26 +99,26 @@ class VendorCopies:
             if known is None:
                 await connection.execute(insert(vendor_copies), row)
             elif known.state != ORDERED:
-                # What was erased of it before it was sent is no word about what was sent then.
+                # What was erased of it before it was sent says nothing about what was sent then.
                 await connection.execute(update(vendor_copies).where(mine).values(row))
             if held.is_unwanted:
                 parcel = update(parcels).where(parcels.c.id == held.parcel)
                 await connection.execute(parcel.values(is_erased=1))
 
     async def of_cases(self, case_ids: Collection[str]) -> list[VendorCopy]:
-        """Of a few cases, in the order of ordering."""
+        """The orders of a few cases, in the order in which they were made."""
         return await self._read(_COPIES.case_id.in_(case_ids))
 
     async def of_organisation(self, organisation: str) -> list[VendorCopy]:
-        """Of all its cases and commands."""
+        """The orders of all of an organisation's cases and commands."""
         return await self._read(_COPIES.organisation == organisation)
 
     async def open_of(self, parcel: str) -> list[VendorCopy]:
-        """What waits for this parcel to be gone."""
+        """The orders that wait for this parcel to be gone."""
         return await self._read((_COPIES.parcel == parcel) & (_COPIES.state == ORDERED))
 
     async def end(self, parcel: str, state: CopyEnd, vendor_id: str, note: str) -> None:
-        """What waited for a parcel waits no longer."""
+        """End the orders that waited for a parcel."""
         waiting = (_COPIES.parcel == parcel) & (_COPIES.state == ORDERED)
         values = {"state": state, "vendor_id": vendor_id, "note": note}
         ended = update(vendor_copies).where(waiting).values(ended_us=self._clock.utc_us(), **values)
@@ -148,7 +148,7 @@ class VendorCopies:
         if not rows:
             return []
         waiting = await self._waiting(connection, batch_id)
-        # A line that does not wait any more was answered, from one of the parcels that are read.
+        # A line that no longer waits was answered, from one of the parcels that are read.
         are_read = bool(numbers.difference(*waiting.values()))
         found = []
         for row in rows:
@@ -164,7 +164,7 @@ class VendorCopies:
         return found
 
     async def _waiting(self, connection: AsyncConnection, batch_id: str) -> dict[str, set[int]]:
-        """By parcel, the lines that wait in it."""
+        """The lines that wait in each parcel."""
         query = select(parked_lines.c.parcel, parked_lines.c.number).where(
             parked_lines.c.batch_id == batch_id
         )
