@@ -16,11 +16,11 @@ from policies.replay import Recorded
 
 
 PENDING_MAX = 100_000
-"""Intents whose outcome was not met yet; an older one counts as unanswered."""
+"""Intents without an outcome so far; the oldest ones beyond this count as unanswered."""
 
 
 READ_AT_ONCE = 200
-"""Records whose boards are asked for together."""
+"""Records whose boards are read together."""
 
 
 class Timed(Struct, frozen=True):
@@ -38,7 +38,7 @@ class DecisionArchive:
         self._policies = policies
 
     async def recorded(self, since_us: int) -> AsyncIterator[Recorded]:
-        """Every decided request since then whose facts were recorded, as it ended."""
+        """Every decided request since then whose facts were recorded, in order of their ends."""
         pending: dict[str, tuple[AuditRecord, Facts]] = {}
         async for record, facts in self._read(AuditQuery(since_us=since_us)):
             if record.facts is not None:
@@ -57,9 +57,9 @@ class DecisionArchive:
             yield _recorded(intent, facts, None)
 
     async def _read(self, query: AuditQuery) -> AsyncIterator[tuple[AuditRecord, Facts | None]]:
-        """Records with what policy looked at; boards are read as records name them, many at once.
+        """Records with the facts policy used; boards are read as records name them, many at once.
 
-        Of a week's records few of all boards that were ever kept are named.
+        A week's records name only a few of all boards that were ever kept.
         """
         boards: dict[str, Board] = {}
         recaller = Recaller(boards.get)
@@ -79,15 +79,15 @@ class DecisionArchive:
     async def newest(
         self, organisation: str | None, most: int, *, since_us: int | None = None
     ) -> list[Timed]:
-        """The last decided requests of an organisation, or of all, the newest first.
+        """The last decided requests of an organisation, or of all, newest first.
 
-        Bounded, where `recorded` reads all of a time: at most `most` answers and as many intents
-        are looked at, so a request that was still open at the edge is left out.
+        Limited, whereas `recorded` reads all of a period: at most `most` answers and as many
+        intents are read, so a request that was still open at the edge is left out.
         """
         query = AuditQuery(organisation=organisation, stage="outcome", since_us=since_us)
         outcomes = await self._sink.newest(query, most)
         query = AuditQuery(organisation=organisation, stage="intent", since_us=since_us)
-        # Decoding is most of the work here, and anew at each look at a row's record.
+        # Decoding is most of the work here, and is repeated each time a row's record is read.
         begun = [row.projected.record for row in await self._sink.newest(query, most)]
         intents = {record.request_id: record for record in begun}
         ended = [row.projected.record for row in outcomes]
@@ -104,7 +104,7 @@ class DecisionArchive:
     async def facts_of(
         self, organisation: str, request_id: str
     ) -> tuple[AuditRecord, Facts] | None:
-        """What policy looked at for a request of this organisation, and its record."""
+        """The record of a request of this organisation, and the facts policy used for it."""
         query = AuditQuery(organisation=organisation, request_id=request_id)
         async for row in self._sink.records(query):
             if not row.projected.raw_json:
@@ -135,9 +135,9 @@ class DecisionArchive:
         return None
 
     async def explained(self, record: AuditRecord) -> Explanation | None:
-        """The decision of an intent or a refusal, taken again from the facts in its record.
+        """The decision of an intent or a refusal, repeated from the facts in its record.
 
-        None where the record holds none, or its document or board of targets is not known.
+        None if the record holds none, or its document or board of targets is not known.
         """
         if record.facts is None:
             return None
@@ -146,7 +146,7 @@ class DecisionArchive:
         return explain(document, facts) if facts is not None and document is not None else None
 
     async def _recaller(self, *records: AuditRecord) -> Recaller:
-        """With the boards under which these were decided, of all that were ever kept."""
+        """A recaller with the boards under which these were decided, of all that were ever kept."""
         return Recaller((await self._boards_of(records)).get)
 
     async def _boards_of(

@@ -13,7 +13,7 @@ from gateway.store.traffic.profiles import ProfileHours
 
 
 class Comparison(Struct, frozen=True):
-    """One profile as it is now, and as it was at the same hours of the days before."""
+    """A profile now, and at the same hours of the previous days."""
 
     kind: Kind
     scope: str
@@ -23,7 +23,7 @@ class Comparison(Struct, frozen=True):
     reference: Profile
     verdict: Verdict
     drift: Drift | None = None
-    """The drift that is suspected or open."""
+    """The suspected or open drift."""
 
 
 class _Asked(Struct, frozen=True):
@@ -45,10 +45,10 @@ async def compared(
     *,
     only: tuple[Kind, str] | None = None,
 ) -> list[Comparison]:
-    """Every profile of an organisation with traffic in the day before `until_us`, or one of them.
+    """Profiles of an organisation with traffic in the day before `until_us`: all, or one.
 
-    Each is looked at in the shortest window that says something, which is quick to notice, and in
-    the longest, which notices less; of both the one that drifts is given.
+    Each is compared in the shortest significant window, which is quick to notice, and in the
+    longest, which notices smaller changes; of the two, the one that drifts is returned.
 
     Raises:
         NotReady: the database does not answer.
@@ -79,7 +79,7 @@ def _weight(each: Comparison) -> tuple[bool, int]:
 
 
 def _windows(by_hour: Mapping[int, int], until_us: int, count_least: int) -> tuple[int, ...]:
-    """In hours: the shortest window that says something, and the longest."""
+    """In hours: the shortest significant window, and the longest."""
     longest = WINDOWS_HOURS[-1]
     for hours in WINDOWS_HOURS[:-1]:
         first_us = until_us - hours * HOUR_US

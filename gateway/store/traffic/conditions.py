@@ -30,9 +30,9 @@ from gateway.store.speech import DatabaseKind
 _ID_HEX: Final = 12
 """Hex digits of the milliseconds that a request's id begins with."""
 _ID_HEX_MIN: Final = 7
-"""With so many the rest is 17 minutes at most."""
+"""With this many digits the rest is 17 minutes at most."""
 _ID_LATE_MS: Final = 3_600_000
-"""A record is written within the hour after its request came."""
+"""A record is written at most this long after its request came."""
 _INT32_MAX: Final = 2**31 - 1
 _C = audit_records.c
 _TEXTS: Final = {
@@ -64,12 +64,12 @@ _FEW: Final = {
     "pii": "findings <> ''",
     "sent": "findings <> ''",
 }
-"""What must hold of every row that a field may find, as the index of those rows says it."""
+"""The condition of the partial index for each of these fields."""
 Condition = ColumnElement[bool]
 
 
 class Source(Struct, frozen=True):
-    """Whose records: an organisation's own, or another log's that are about it."""
+    """Whose records: an organisation's own, or those about it in another log."""
 
     organisation: str
     stage: str | None = None
@@ -77,7 +77,7 @@ class Source(Struct, frozen=True):
 
 
 class Search(Struct, frozen=True):
-    """What is asked for, and when: `2h` is before `now_us`, a date is one in `zone`."""
+    """The filter and its times: `2h` is before `now_us`, a date is in `zone`."""
 
     source: Source
     filter: Filter
@@ -85,11 +85,11 @@ class Search(Struct, frozen=True):
     zone: str = "UTC"
     since_us: int | None = None
     until_us: int | None = None
-    """Exclusive; to the microsecond, which a filter's text does not know."""
+    """Exclusive; to the microsecond, which a filter's text cannot express."""
 
 
 class Conditions(NamedTuple):
-    """`led`: an index leads along them; `others` must be looked for among its rows."""
+    """`led` can be answered by an index; `others` must be checked row by row."""
 
     led: list[Condition]
     others: list[Condition]
@@ -98,7 +98,7 @@ class Conditions(NamedTuple):
 
 
 def conditions_of(search: Search, homes: Homes, kind: DatabaseKind) -> Conditions:
-    """What a search asks of the projection."""
+    """The conditions of a search, for the projection."""
     source = search.source
     led: list[Condition] = [_C.organisation == source.organisation]
     if source.stage is not None:
@@ -114,7 +114,7 @@ def conditions_of(search: Search, homes: Homes, kind: DatabaseKind) -> Condition
     for term in search.filter.terms:
         found = or_(*(_one(term, value, search, homes, kind) for value in term.values))
         if term.field == "rule":
-            # Nothing is said of requests whose rules nobody knows.
+            # This does not match requests whose rules are unknown.
             others.append(_C.rules >= 0)
         is_led, leader = _leader(term, source)
         if leader is not None:
@@ -147,7 +147,7 @@ def _one(term: Term, value: str, search: Search, homes: Homes, kind: DatabaseKin
 
 
 def _key(value: str, source: Source, kind: DatabaseKind) -> Condition:
-    """By its id, or by the name that it has now: lists show a key by its name."""
+    """A key by its id or its present name: lists show a key by its name."""
     keys = virtual_keys.c
     named = select(keys.id).where(
         keys.organisation == (source.about or source.organisation), _like(keys.name, value, kind)
@@ -160,7 +160,7 @@ def _rule(value: str, source: Source, kind: DatabaseKind) -> Condition:
 
 
 def sets_with(organisation: str, rules: Sequence[str], kind: DatabaseKind) -> Select[Any]:
-    """The numbers of the sets that any of these rules is in."""
+    """The numbers of the sets that contain any of these rules."""
     names = audit_rule_sets.c
     is_named = or_(*(_like(names.rule, rule, kind) for rule in rules))
     return select(names.number).where(names.organisation == organisation, is_named)
@@ -169,13 +169,13 @@ def sets_with(organisation: str, rules: Sequence[str], kind: DatabaseKind) -> Se
 def _like(column: ColumnElement[str], value: str, kind: DatabaseKind) -> Condition:
     if "*" not in value:
         return column == value
-    # SQLite's LIKE takes capitals for small letters by itself.
+    # SQLite's LIKE ignores case by itself.
     like = column.like if kind == "sqlite" else column.ilike
     return like(_pattern(value), escape="\\")
 
 
 def _leader(term: Term, source: Source) -> tuple[bool, Condition | None]:
-    """Whether an index finds a term's rows, and what makes the database take it."""
+    """Whether an index finds a term's rows, and the condition that makes the database use it."""
     if term.is_negated:
         return False, None
     values, is_outcome = {*term.values}, source.stage == "outcome"
@@ -202,7 +202,7 @@ def _leader(term: Term, source: Source) -> tuple[bool, Condition | None]:
 
 
 def _written(condition: str) -> Condition:
-    """Written out, because a partial index is taken only for what is seen to be its condition."""
+    """Written out, because a partial index is used only if the query repeats its condition."""
     return literal_column(f"({condition})")
 
 
@@ -232,7 +232,7 @@ def _id(value: str) -> Condition:
 
 
 def _milliseconds(value: str) -> tuple[int, int] | None:
-    """The milliseconds in which ids were made that begin so, if that is a span worth an index."""
+    """The milliseconds in which ids with this prefix were made, if an index helps there."""
     digits = value.removeprefix("req_")[:_ID_HEX]
     if digits == value or len(digits) < _ID_HEX_MIN:
         return None

@@ -24,7 +24,7 @@ from gateway.store.schema.profiles import drifts
 
 DriftState = Literal["suspected", "open", "ended", "accepted"]
 CALM_LEAST: Final = 6
-"""So many times in a row nothing has to be seen of a drift until it is over."""
+"""A drift is over once it was not seen this many times in a row."""
 _LASTING: Final = ("suspected", "open")
 _D = drifts.c
 
@@ -36,27 +36,27 @@ class Drift(Struct, frozen=True):
     organisation: str
     kind: Kind
     scope: str
-    """The model that prompts ask for, or the target that answers."""
+    """The requested model, or the target that answers."""
     state: DriftState
     began_us: int
-    """Where the first window began in which it was seen."""
+    """The start of the first window in which it was seen."""
     found_us: int
     seen_us: int
     said: str
     calm: int = 0
     guarantee: str = ""
-    """Digest of what was promised of the cheap tier when it was found; empty for nothing."""
+    """Digest of the guarantee for the cheap tier when the drift was found; empty without one."""
     ended_us: int = 0
     ended_by: str = ""
-    """Whoever accepted it; empty where it ended by itself."""
+    """Who accepted it; empty if it ended by itself."""
     reason: str = ""
     claimed_us: int = 0
     told_us: int = 0
-    """When the web hook took it."""
+    """When the web hook accepted it."""
 
 
 def stepped(drift: Drift, verdict: Verdict, now_us: int) -> Drift | None:
-    """A drift after another look; None where it was only suspected, and wrongly."""
+    """A drift after another look; None if it was only suspected, and wrongly."""
     if verdict.state == "drifted":
         return replace(drift, state="open", seen_us=now_us, calm=0, said=verdict.said)
     if verdict.state != "steady":
@@ -77,19 +77,19 @@ class DriftTable:
         self._clock = clock
 
     async def of(self, organisation: str) -> list[Drift]:
-        """All of an organisation, newest first."""
+        """All drifts of an organisation, newest first."""
         query = select(drifts).where(_D.organisation == organisation)
         return await self._found(query.order_by(_D.found_us.desc(), _D.id).limit(1_000))
 
     async def acting(self) -> list[Drift]:
-        """Those that last, and those that were accepted while something was promised."""
+        """Open drifts, and those that were accepted while a guarantee was in force."""
         kept = and_(_D.state == "accepted", _D.guarantee != "")
         return await self._found(
             select(drifts).where(or_(_D.state == "open", kept)).order_by(_D.found_us, _D.id)
         )
 
     async def open(self, organisations: Collection[str] | None, count_max: int) -> list[Drift]:
-        """Those that last, of these organisations or of all, the newest first."""
+        """Open drifts, of these organisations or of all, newest first."""
         query = select(drifts).where(_D.state == "open")
         if organisations is not None:
             query = query.where(_D.organisation.in_(sorted(organisations)))
@@ -103,7 +103,7 @@ class DriftTable:
         began_us: int,
         guarantee: str,
     ) -> Drift | None:
-        """Write down what was seen of a profile; the drift as it is now, where there is one."""
+        """Store the verdict on a profile; returns its present drift, if any."""
         now_us = self._clock.utc_us()
         if known is None:
             if verdict.state != "drifted":
@@ -135,10 +135,10 @@ class DriftTable:
         return after if changed.rowcount else None
 
     async def accept(self, organisation: str, drift_id: str, by: str, reason: str) -> Drift:
-        """From its beginning on, traffic like this is the reference.
+        """Accept a drift: from its beginning on, traffic like this is the reference.
 
         Raises:
-            RequestInvalid: there is no such drift, or it does not last any more.
+            RequestInvalid: there is no such drift, or it is over.
         """
         now_us = self._clock.utc_us()
         here = and_(_D.id == drift_id, _D.organisation == organisation, _D.state == "open")
@@ -152,13 +152,13 @@ class DriftTable:
         return (await self._found(select(drifts).where(_D.id == drift_id)))[0]
 
     async def counts(self) -> dict[str, int]:
-        """How many last, by kind."""
+        """How many open drifts there are, by kind."""
         query = select(_D.kind, func.count()).where(_D.state == "open").group_by(_D.kind)
         async with self._database.reading() as connection:
             return {kind: int(count) for kind, count in await connection.execute(query)}
 
     async def due(self) -> list[Drift]:
-        """Drifts that no web hook was told of; see `gateway.money.alerting.Alerts`."""
+        """Drifts that were not sent to a web hook; see `gateway.money.alerting.Alerts`."""
         now_us = self._clock.utc_us()
         is_free = is_unclaimed(_D.claimed_us, now_us, CLAIM_US)
         untold = (_D.state == "open") & (_D.told_us == 0) & is_free

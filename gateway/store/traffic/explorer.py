@@ -11,7 +11,7 @@ _AT_ONCE = 500
 
 
 class Explorer:
-    """Merges what the reader finds in each log; all of them newest first."""
+    """Merges what the reader finds in each log, newest first."""
 
     def __init__(self, reader: TrafficReader) -> None:
         self._reader = reader
@@ -19,13 +19,13 @@ class Explorer:
     async def page(
         self, searches: Sequence[Search], before: Place | None = None, limit: int = PAGE_ROWS
     ) -> Page:
-        """The newest rows of all of them; raises NotReady."""
+        """The newest rows of all searches; raises NotReady."""
         return _merged([await self._reader.page(each, before, limit) for each in searches], limit)
 
     async def listed(
         self, searches: Sequence[Search], before: Place | None, fields: Sequence[str]
     ) -> tuple[Page, list[Counts]]:
-        """A page of all of them, and the counts of each; raises NotReady."""
+        """A page of all searches, and the counts of each; raises NotReady."""
         pages = [await self._reader.page(search, before) for search in searches]
         counts = [
             await self._reader.counts(search, fields, None if before else page)
@@ -34,7 +34,7 @@ class Explorer:
         return _merged(pages, PAGE_ROWS), counts
 
     async def rows(self, searches: Sequence[Search]) -> AsyncIterator[Row]:
-        """Everything, page by page; raises NotReady."""
+        """All rows, page by page; raises NotReady."""
         before: Place | None = None
         while True:
             page = await self.page(searches, before, _AT_ONCE)
@@ -45,7 +45,7 @@ class Explorer:
                 return
 
     async def counts(self, searches: Sequence[Search], fields: Sequence[str]) -> list[Counts]:
-        """Of each log; raises NotReady."""
+        """The counts of each log; raises NotReady."""
         return [await self._reader.counts(search, fields) for search in searches]
 
 
@@ -54,9 +54,9 @@ def _merged(pages: Sequence[Page], limit: int) -> Page:
     ends = [page.looked_back_us for page in pages if page.looked_back_us is not None]
     end = max(ends, default=None)
     if end is not None:
-        # Of what is older than that, one of the logs was not asked.
+        # Older rows are left out: one of the logs was not searched that far back.
         rows = [row for row in rows if row.utc_us >= end]
-    # A place does not say of which log: what stands at the place of the last row goes with it.
+    # A place does not name its log, so all rows at the place of the last one go with it.
     while limit < len(rows) and _order(rows[limit]) == _order(rows[limit - 1]):
         limit += 1
     is_more = bool(rows) and (len(rows) > limit or any(page.is_more for page in pages))

@@ -32,7 +32,7 @@ from gateway.store.speech import DatabaseKind
 COUNTED: Final = (
     *("route", "status", "error", "model", "target", "class", "pii", "project", "key"),
 )
-"""Fields of a filter that are counted beside a list of requests."""
+"""Fields of a filter that are counted besides a list of requests."""
 _VALUES_MAX: Final = 8
 _BUCKETS_MAX: Final = 60
 _WIDTHS_US: Final = tuple(
@@ -41,7 +41,7 @@ _WIDTHS_US: Final = tuple(
 )
 _SPAN: Final = " span"
 _TIME: Final = " time"
-"""What rows of an answer are about that is no field."""
+"""Marks rows of an answer that count times, not a field."""
 _C = audit_records.c
 _COLUMNS: Final[dict[str, ColumnElement[str]]] = {
     "status": _C.status,
@@ -59,7 +59,7 @@ _COLUMNS: Final[dict[str, ColumnElement[str]]] = {
 
 
 class Bucket(Struct, frozen=True):
-    """Requests of a span of time that begins at `utc_us`."""
+    """Requests in a span of time that begins at `utc_us`."""
 
     utc_us: int
     ok: int
@@ -67,25 +67,25 @@ class Bucket(Struct, frozen=True):
 
 
 class Counts(Struct, frozen=True):
-    """How often each value occurs among the newest `rows` that were found, most often first."""
+    """How often each value occurs among the newest `rows` found, most frequent first."""
 
     rows: int
     is_all: bool
-    """Whether that is everything that the filter finds."""
+    """Whether these are all rows that the filter finds."""
     of: dict[str, tuple[tuple[str, int], ...]]
     buckets: tuple[Bucket, ...]
     width_us: int
 
 
 def columns_of(fields: Sequence[str], homes: Homes) -> list[ColumnElement[Any]]:
-    """What `counting` needs of each row."""
+    """The columns that `counting` needs."""
     columns = _COLUMNS | {"route": route_in(homes)}
     named = [columns[name].label(f"of_{name}") for name in fields]
     return [_C.utc_us.label("at_us"), _C.status.label("ended"), *named]
 
 
 def counting(found: Select[Any], fields: Sequence[str], kind: DatabaseKind) -> Any:
-    """The query of counts over rows with `columns_of` the same fields."""
+    """The query that counts over rows with `columns_of` the same fields."""
     rows = found.cte("found")
     span = select(
         func.count().label("rows"),
@@ -129,7 +129,7 @@ def counts_of(
 def counted(
     found: Sequence[tuple[Any, ...]], fields: Sequence[str], looked_back_us: int | None
 ) -> Counts:
-    """The same of rows that are here: each its time, its status and a value per field."""
+    """The same for rows in memory: each with its time, its status and a value per field."""
     times, statuses, *values = zip(*found, strict=True) if found else ((),) * (len(fields) + 2)
     long_us = max(times) - min(times) if times else 0
     days = long_us // (_BUCKETS_MAX * _WIDTHS_US[-1]) + 1
@@ -147,11 +147,11 @@ def counted(
 
 
 def _values_of(rows: Any, field: str, kind: DatabaseKind) -> Select[Any]:
-    """The most frequent values of one field; of findings all combinations, to be taken apart."""
+    """The most frequent values of one field; for findings all combinations, to be split."""
     value, count = rows.c[f"of_{field}"], func.count()
     query = select(value.label("value"), count.label("count")).where(value != "").group_by(value)
     if field != "pii":
-        # In the order of code points, whatever the database's language is.
+        # In the order of code points, whatever the database's language.
         by_value = cast(value, Text).collate("C") if kind == "postgresql" else value
         query = query.order_by(count.desc(), by_value).limit(_VALUES_MAX)
     few = query.subquery()
@@ -160,7 +160,7 @@ def _values_of(rows: Any, field: str, kind: DatabaseKind) -> Select[Any]:
 
 
 def _width(long_us: Any) -> ColumnElement[int]:
-    """Of the round widths the narrowest that makes few enough buckets; whole days beyond them."""
+    """The narrowest round width that makes few enough buckets; beyond those, whole days."""
     day = _WIDTHS_US[-1]
     days = long_us // (_BUCKETS_MAX * day) + 1
     return case(*((long_us < _BUCKETS_MAX * each, each) for each in _WIDTHS_US), else_=days * day)
@@ -179,7 +179,7 @@ def _most(values: dict[str, int], field: str) -> tuple[tuple[str, int], ...]:
 
 
 def _in_order(buckets: dict[int, Bucket], width_us: int) -> tuple[Bucket, ...]:
-    """Every span from the first to the last, empty ones too."""
+    """Every span from the first to the last, including empty ones."""
     if not buckets:
         return ()
     empty = Bucket(0, 0, 0)

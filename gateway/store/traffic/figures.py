@@ -29,9 +29,9 @@ from gateway.store.schema.rollup import (
 DAY_DIMENSIONS: Final = (*DAY_GROUPS, "day")
 _KEY: Final = "key_id"
 _COSTED: Final = CostRow.__struct_fields__[1:]
-"""No more is added up for each of ten thousand groups than a page of cost shows."""
+"""Only what a page of costs shows is summed for each of ten thousand groups."""
 GroupOrder = Literal["cost", "growth", "requests", "group"]
-"""The largest first; by `group` in the order of their values."""
+"""Largest first; `group` is in the order of the groups' values."""
 _ORDERED_BY: Final = {"cost": "cost_microusd", "requests": "requests"}
 HOUR_DIMENSIONS: Final = ("organisation", *HOUR_GROUPS, "hour_us")
 
@@ -53,7 +53,7 @@ class Sums(Struct, frozen=True):
 
 
 class TrafficFigures:
-    """Sums of one database, as far as its rollup went."""
+    """Reads sums of one database, as far as its rollup has come."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -61,7 +61,7 @@ class TrafficFigures:
     async def by_hour(
         self, organisations: Collection[str] | None, since_us: int, by: Sequence[str]
     ) -> list[Sums]:
-        """Sums since then per group of HOUR_DIMENSIONS, of these organisations or of all."""
+        """Sums since then per group of `HOUR_DIMENSIONS`, of these organisations or of all."""
         table = traffic_hours if _KEY in by else traffic_hour_totals
         conditions = [table.c.hour_us >= since_us]
         if organisations is not None:
@@ -91,11 +91,11 @@ class TrafficFigures:
         order: GroupOrder = "cost",
         before: tuple[str, str] = ("", ""),
     ) -> tuple[list[CostRow], int, CostRow]:
-        """Some groups of DAY_DIMENSIONS, how many there are, and the sums of all of them.
+        """A page of groups of `DAY_DIMENSIONS`, how many there are, and the sums of all of them.
 
-        From the first to the last of `days`; by `growth` those first that cost most more than from
-        the first to the last day of `before`. `page` is how many to leave out and how many to read;
-        beyond the last group it is the first page. Raises like `by_day`.
+        From the first to the last of `days`; by `growth` those first whose cost grew most since the
+        days of `before`. `page` is how many to skip and how many to read; beyond the last group it
+        is the first page. Raises like `by_day`.
         """
         _check(by, DAY_DIMENSIONS)
         table = _days_by(by)
@@ -107,7 +107,7 @@ class TrafficFigures:
         )
         named = [each.c[name] for name in by]
         first, limit = page
-        # In one statement, because sums go on being added to between two.
+        # In one statement, because sums are still being added to in between.
         query = select(*each.c, func.count().over(), *of_all.c).join(of_all, true())
         if order == "growth":
             earlier = _costs_of(table, organisation, before, by).subquery()
@@ -132,9 +132,9 @@ class TrafficFigures:
     async def dear_days(
         self, organisation: str, days: tuple[str, str], dimension: str, least: int, count_max: int
     ) -> list[Sums]:
-        """Groups of a dimension and a day that cost at least so many micro-dollars, dearest first.
+        """Groups of a dimension and a day with at least this cost in micro-dollars, dearest first.
 
-        From the first to the last of `days`; without a dimension the organisation as a whole.
+        From the first to the last of `days`; without a dimension, for the complete organisation.
         """
         table = _days_by([dimension])
         groups = [table.c.day, *([table.c[dimension]] if dimension else [])]
@@ -157,7 +157,7 @@ class TrafficFigures:
         dimension: str,
         values: Collection[str] | None = None,
     ) -> dict[tuple[str, str], int]:
-        """Micro-dollars by day and value of a dimension; missing where nothing was asked.
+        """Micro-dollars by day and value of a dimension; without requests there is no entry.
 
         Of these values, or of all; without a dimension the value is empty.
         """
@@ -179,9 +179,9 @@ class TrafficFigures:
         by: Sequence[str],
         groups: Collection[tuple[str, ...]],
     ) -> dict[tuple[str, ...], int]:
-        """Micro-dollars of some groups of DAY_DIMENSIONS, from the first to the last of `days`.
+        """Micro-dollars of some groups of `DAY_DIMENSIONS`, from the first to the last of `days`.
 
-        Missing where nothing was asked; without a dimension the one group is `()`, all of it.
+        Groups without requests have no entry; without a dimension the one group is `()`, all of it.
         Raises like `by_day`.
         """
         _check(by, DAY_DIMENSIONS)
@@ -197,7 +197,7 @@ class TrafficFigures:
         return {group: cost for group, cost in found.items() if group in groups}
 
     async def last_used(self, organisation: str, key_ids: Collection[str]) -> dict[str, int]:
-        """When each of these keys of an organisation last asked; missing where it never did."""
+        """When each of these keys of an organisation was last used; unused ones have no entry."""
         columns = traffic_key_days.c
         query = (
             select(columns.key_id, func.max(columns.last_us))
@@ -208,7 +208,7 @@ class TrafficFigures:
             return {name: int(last) for name, last in await connection.execute(query)}
 
     async def last_asked(self, organisation: str) -> dict[str, int]:
-        """When keys of each workspace last asked; missing where none ever did."""
+        """When keys of each workspace were last used; without any use there is no entry."""
         columns = traffic_day_totals.c
         query = (
             select(columns.workspace, func.max(columns.last_us))
@@ -221,7 +221,7 @@ class TrafficFigures:
     async def asked_since(
         self, organisation: str, key_id: str, since_us: int, count_max: int = 10_000
     ) -> int:
-        """How many requests of a key ended since then; no more than `count_max` are counted."""
+        """How many requests of a key ended since then; counts at most `count_max`."""
         columns = audit_records.c
         found = (
             select(columns.sequence)
@@ -250,14 +250,14 @@ class TrafficFigures:
 
 
 def _days_by(dimensions: Iterable[str]) -> Table:
-    """The smallest table that knows these."""
+    """The smallest table that has these dimensions."""
     if _KEY not in dimensions:
         return traffic_day_totals
     return traffic_key_days if {*dimensions} <= {_KEY, "day"} else traffic_days
 
 
 def _between(table: Table, organisation: str, days: tuple[str, str]) -> list[ColumnElement[bool]]:
-    """An organisation's, from the first of the days to the last."""
+    """Condition for an organisation, from the first of the days to the last."""
     columns = table.c
     return [columns.organisation == organisation, columns.day >= days[0], columns.day <= days[1]]
 
@@ -265,7 +265,7 @@ def _between(table: Table, organisation: str, days: tuple[str, str]) -> list[Col
 def _costs_of(
     table: Table, organisation: str, days: tuple[str, str], by: Sequence[str]
 ) -> Select[Any]:
-    """What each group cost on these days; groups without a request are left out."""
+    """The cost of each group on these days; groups without a request are left out."""
     groups = [table.c[name] for name in by]
     return (
         select(*groups, *_added(table, _COSTED))

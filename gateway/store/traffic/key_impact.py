@@ -15,12 +15,12 @@ COUNT_MAX: Final = 10_000
 
 
 class KeyImpact(Struct, frozen=True):
-    """Reads of one database; what is counted one by one is bounded."""
+    """Reads one database; what is counted row by row is limited."""
 
     database: Database
 
     async def asked(self, organisation: str, key_id: str, since_day: str) -> int:
-        """Requests from the first of these days (`2026-11-30`) on, as they were added up."""
+        """Requests since this day (`2026-11-30`), as summed by the rollup."""
         columns = traffic_key_days.c
         query = select(func.coalesce(func.sum(columns.requests), 0)).where(
             columns.organisation == organisation,
@@ -33,9 +33,9 @@ class KeyImpact(Struct, frozen=True):
     async def refused(
         self, organisation: str, key_id: str, models: Collection[str], since_us: int
     ) -> int:
-        """Requests since then that named one of these models and were refused; COUNT_MAX at most.
+        """Refused requests since then that named one of these models; at most `COUNT_MAX`.
 
-        A rule may have refused some of them as well: that these would be answered is not said.
+        A rule may have refused some of them too, so this does not say that these would be answered.
         """
         if not models:
             return 0
@@ -45,7 +45,7 @@ class KeyImpact(Struct, frozen=True):
             .where(
                 columns.organisation == organisation,
                 columns.utc_us >= since_us,
-                # In these words, so that the index of what did not end well is taken.
+                # Worded so that the index of failed requests is used.
                 columns.stage == "outcome",
                 columns.status != "ok",
                 columns.status == "refused",

@@ -43,14 +43,14 @@ from gateway.store.traffic.facets import (
 
 PAGE_ROWS: Final = 50
 COUNTED_ROWS: Final = 10_000
-"""Among so many of the newest rows values are counted."""
+"""Values are counted among this many of the newest rows."""
 LOOKED_AT_RECORDS: Final = 200_000
-"""So many are looked at for one page, where no index leads to the ones that are wanted."""
+"""At most this many are read for one page, if no index leads to the rows in question."""
 _SPARSE: Final = 2
-"""As many times more where an index holds few of them."""
+"""This many times more if an index holds few of them."""
 _READ_ROWS: Final = 1_000
 _SETS_MAX: Final = 32
-"""From so many sets of rules the newest are merged."""
+"""If more sets of rules than this match, rows are searched like any others."""
 _NAMES: Final = {
     "model": "model_requested",
     "class": "data_class",
@@ -58,7 +58,7 @@ _NAMES: Final = {
     "key": "key_id",
     "kind": "stage",
 }
-"""The columns of fields that are called otherwise."""
+"""The columns of fields with another name."""
 _C = audit_records.c
 _SHOWN = (
     *("utc_us", "sequence", "organisation", "stage", "request_id", "workspace", "project"),
@@ -67,7 +67,7 @@ _SHOWN = (
     *("cost_microusd", "input_tokens", "output_tokens", "duration_us", "first_byte_us", "rules"),
 )
 # PostgreSQL's planner does not know that the newest are wanted first and the limit is soon reached:
-# it would rather read the whole table, on several cores, and compile the query before.
+# it would rather read the complete table, on several cores, and compile the query first.
 _ALONG_INDEXES: Final = text(
     "SELECT set_config('jit', 'off', true), set_config('enable_seqscan', 'off', true), "
     "set_config('enable_bitmapscan', 'off', true), "
@@ -104,13 +104,13 @@ class Row(Struct, frozen=True):
     duration_us: int
     first_byte_us: int
     route: str
-    """`in-house`, `managed` or `refused`; empty where nothing was reached."""
+    """`in-house`, `managed` or `refused`; empty if no target was reached."""
     rules: tuple[str, ...] | None = None
-    """Which rules held for a request that ended; None where nobody knows, now or any more."""
+    """The rules that applied to a request that ended; None if nobody knows, yet or any more."""
 
 
 class Place(Struct, frozen=True):
-    """After which row a page goes on, in its order: later and higher numbers first."""
+    """The row after which a page goes on, in its order: later and higher numbers first."""
 
     utc_us: int
     sequence: int
@@ -121,13 +121,13 @@ class Page(Struct, frozen=True):
 
     rows: tuple[Row, ...]
     is_more: bool
-    """Whether further ones follow directly."""
+    """Whether more rows follow directly."""
     looked_back_us: int | None = None
-    """Where the looking ended, if that was not at the end; older ones may still match."""
+    """Where the search stopped, if not at the end; older rows may still match."""
 
     @property
     def goes_on_at(self) -> Place | None:
-        """Where the next page begins; None after everything."""
+        """The start of the next page; None at the end."""
         if self.is_more:
             return Place(self.rows[-1].utc_us, self.rows[-1].sequence)
         return None if self.looked_back_us is None else Place(self.looked_back_us, 0)
@@ -146,7 +146,7 @@ class TrafficReader:
     async def page(
         self, search: Search, before: Place | None = None, limit: int = PAGE_ROWS
     ) -> Page:
-        """The newest rows, or those that come after one.
+        """The newest rows, or those after a place.
 
         Raises:
             NotReady: the database does not answer.
@@ -169,7 +169,7 @@ class TrafficReader:
         return Page(rows, is_more, None if is_more else looked_back_us)
 
     async def rows(self, search: Search) -> AsyncIterator[Row]:
-        """Everything that is found, however far back; neither memory nor a transaction is held.
+        """All rows that match, however far back; holds neither memory nor a transaction.
 
         Raises:
             NotReady: the database does not answer.
@@ -188,7 +188,7 @@ class TrafficReader:
     ) -> Counts:
         """Counts of the values of some fields, and of rows over time.
 
-        With the search's first `page`, where that holds everything, nothing is looked for again.
+        If the search's first `page` is given and holds everything, nothing is searched again.
         """
         if page is not None and not page.is_more:
             return counted([_values(row, fields) for row in page.rows], fields, page.looked_back_us)
@@ -199,7 +199,7 @@ class TrafficReader:
         return counts_of(rows, fields, COUNTED_ROWS, looked_back_us)
 
     async def unruled_us(self, organisation: str) -> int | None:
-        """When the newest request ended of which nobody looked yet which rules held; None: none.
+        """When the newest request ended whose rules were not looked up yet; None without any.
 
         Raises:
             NotReady: the database does not answer.
@@ -212,10 +212,10 @@ class TrafficReader:
     async def _sets_of(
         self, connection: AsyncConnection, search: Search
     ) -> tuple[list[int] | None, Search]:
-        """The sets of rules that lead to what is asked for, and what is asked for besides.
+        """The sets of rules that match a search, and the rest of the search.
 
-        None where no rule is asked for, or by a pattern that very many sets fit: then their rows
-        are looked for like any others.
+        None if the search names no rule, or a pattern that very many sets match: then rows are
+        searched like any others.
         """
         terms = search.filter.terms
         term = next((each for each in terms if each.field == "rule" and not each.is_negated), None)
@@ -239,7 +239,7 @@ class TrafficReader:
     async def _newest(
         self, connection: AsyncConnection, search: Search, before: Place | None, limit: int
     ) -> tuple[Select[Any], int | None]:
-        """At most `limit` rows, and where the looking ends if that is not at the end."""
+        """At most `limit` rows, and where the search stops if not at the end."""
         sets, search = await self._sets_of(connection, search)
         led, others, is_sparse = conditions_of(search, self._homes, self._database.kind)
         if before is not None:
@@ -255,7 +255,7 @@ class TrafficReader:
             depth = self._looked_at * (_SPARSE if is_sparse else 1)
             first: Select[Any] = select(_C.sequence).where(*led)
             first = first.order_by(_C.utc_us.desc()).limit(1)
-            # Numbers are dense: this finds the end without walking there.
+            # Numbers are dense: this finds the end without reading all rows up to it.
             end = select(_C.utc_us).where(
                 _C.organisation == search.source.organisation,
                 _C.sequence == first.scalar_subquery() - depth,
@@ -272,7 +272,7 @@ class TrafficReader:
 def _newest_of(
     sets: Sequence[int], organisation: str, conditions: Sequence[ColumnElement[bool]], limit: int
 ) -> Select[Any]:
-    """The newest rows of some sets of rules: so many of each, which its index gives in order."""
+    """The newest rows of some sets of rules: `limit` of each, read in order from its index."""
     newest = (_C.utc_us.desc(), _C.sequence.desc())
     legs = [
         select(_C.utc_us, _C.sequence)
@@ -298,7 +298,7 @@ def _row(found: Any, homes: Homes, rules: Mapping[int, tuple[str, ...]]) -> Row:
 
 
 def _values(row: Row, fields: Sequence[str]) -> tuple[Any, ...]:
-    """A row of a page as the query of counts gives it."""
+    """A row of a page in the form of the query of counts."""
     own = {"findings": "".join(f" {name}:{n}" for name, n in row.findings)}
     names = (_NAMES.get(field, field) for field in fields)
     return (

@@ -29,11 +29,11 @@ from gateway.store.speech import insert_into
 
 
 SAMPLE: Final = 4_000
-"""Records of one organisation and hour: about half of them are intents, half outcomes."""
+"""Records per organisation and hour: about half of them are intents, half outcomes."""
 LATE_US: Final = 5 * 60 * 1_000_000
-"""So long after its end an hour is complete: everything is projected by then."""
+"""An hour is complete this long after its end: everything is projected by then."""
 KEPT_US: Final = 70 * DAY_US
-"""A drift that lasts is compared with the days before it began."""
+"""An open drift is compared with the days before it began."""
 SCOPES_MAX: Final = 64
 SCOPE_CHARS: Final = 200
 _PAGE: Final = 250
@@ -43,7 +43,7 @@ _H = profile_hours.c
 
 
 class Hour(Struct, frozen=True):
-    """An hour that is to be profiled next."""
+    """The next hour to profile."""
 
     organisation: str
     start_us: int
@@ -61,10 +61,10 @@ class ProfileHours:
         self._run = random.SystemRandom().randbytes(16).hex()
 
     async def due(self, count_max: int) -> list[str]:
-        """Organisations with an hour that is over and not profiled, which nobody is at."""
+        """Organisations with a finished hour not profiled yet, that nobody is working on."""
         now_us = self._clock.utc_us()
         name = audit_sequences.c.organisation
-        # An hour that is not over was begun by a clock that was ahead.
+        # A clock that was ahead claimed an hour that is not over.
         is_next = (_C.next_us <= now_us - HOUR_US - LATE_US) | (_C.next_us > now_us + HOUR_US)
         is_free = is_next & _is_unclaimed(now_us)
         query = (
@@ -78,7 +78,7 @@ class ProfileHours:
             return list((await connection.execute(query)).scalars())
 
     async def claim(self, organisation: str) -> Hour | None:
-        """The hour that this worker profiles next; None where another one is at it, or none is."""
+        """The hour that this worker profiles next; None if another is doing it, or none is due."""
         now_us = self._clock.utc_us()
         newest_us = (now_us - LATE_US) // HOUR_US * HOUR_US - HOUR_US
         async with self._database.writing() as connection:
@@ -105,7 +105,7 @@ class ProfileHours:
             found = (await connection.execute(mine)).scalar_one_or_none()
         if found is None:
             return None
-        # What is older than any reference is of no use to anybody.
+        # What is older than any reference is of no use.
         start_us = max(int(found), newest_us - DAYS * DAY_US - DAY_US)
         if start_us > newest_us:
             is_ahead = start_us > now_us + HOUR_US
@@ -114,7 +114,7 @@ class ProfileHours:
         return Hour(organisation, start_us, start_us == newest_us)
 
     async def give_back(self, organisation: str, next_us: int) -> None:
-        """Let others go on, with that hour."""
+        """Give the organisation back, to go on with that hour."""
         change = update(profile_cursors).where(
             _C.organisation == organisation, _C.holder == self._run
         )
@@ -122,7 +122,7 @@ class ProfileHours:
             await connection.execute(change.values(next_us=next_us, until_us=0))
 
     async def gather(self, hour: Hour) -> bool:
-        """Profile an hour that was claimed; whether nobody else did so meanwhile.
+        """Profile a claimed hour; returns whether nobody else did so meanwhile.
 
         Raises:
             NotReady: the database does not answer.
@@ -155,13 +155,13 @@ class ProfileHours:
         return True
 
     async def until_us(self, organisation: str) -> int:
-        """The end of the last hour that was profiled; 0 where none was."""
+        """The end of the last profiled hour; 0 without one."""
         query = select(_C.next_us).where(_C.organisation == organisation)
         async with self._database.reading() as connection:
             return int((await connection.execute(query)).scalar_one_or_none() or 0)
 
     async def tidy(self, organisation: str) -> None:
-        """Forget hours that no reference reaches."""
+        """Forget hours that are too old for any reference."""
         first_us = self._clock.utc_us() - KEPT_US
         old = (_H.organisation == organisation) & (_H.hour_us < first_us)
         async with self._database.writing() as connection:
@@ -170,7 +170,7 @@ class ProfileHours:
     async def counts(
         self, organisation: str, since_us: int, until_us: int
     ) -> dict[tuple[Kind, str], dict[int, int]]:
-        """How many requests each profile has in each hour of a time."""
+        """How many requests each profile has in each hour of a period."""
         query = select(_H.kind, _H.scope, _H.hour_us, _H.count).where(
             _H.organisation == organisation, _H.hour_us >= since_us, _H.hour_us < until_us
         )
@@ -216,7 +216,7 @@ def _is_unclaimed(now_us: int) -> ColumnElement[bool]:
 
 
 def _drawn(hour: Hour, first: int, last: int) -> list[int]:
-    """Numbers of the sample: the same whoever draws."""
+    """Numbers of the sample: the same in every process."""
     if last - first < SAMPLE:
         return list(range(first, last + 1))
     draw = random.Random(f"{hour.organisation} {hour.start_us}")
@@ -224,7 +224,7 @@ def _drawn(hour: Hour, first: int, last: int) -> list[int]:
 
 
 def _seen(records: Sequence[SequencedRecord], hour: Hour) -> dict[tuple[Kind, str], Profile]:
-    """Numbers are in the order of storing: some of a neighbouring hour may be among them."""
+    """Profiles of the hour; some records by number may be of a neighbouring hour."""
     decoded = (
         decode_entry(each.projected.raw_json).record
         for each in records
@@ -237,7 +237,7 @@ def _seen(records: Sequence[SequencedRecord], hour: Hour) -> dict[tuple[Kind, st
 def _largest(
     found: Mapping[tuple[Kind, str], Profile],
 ) -> list[tuple[tuple[Kind, str], Profile]]:
-    """Scopes are named by callers, so there is room for so many of each kind."""
+    """Keep a limited number of scopes per kind, since callers name them."""
     ordered = sorted(found.items(), key=lambda each: (-each[1].count, each[0]))
     kept: dict[Kind, int] = {}
     rows: dict[tuple[Kind, str], Profile] = {}

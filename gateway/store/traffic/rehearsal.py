@@ -30,12 +30,12 @@ REQUESTS_MAX: Final = 2_000_000
 
 
 class Rehearsal(Struct, frozen=True):
-    """What a draft would have done, and how well the recorded decisions came out again."""
+    """What a draft would have done, and how well recorded decisions could be reproduced."""
 
     impact: Impact
     again: Reproduction
     took_s: float
-    """Processor time of deciding everything under the draft."""
+    """Processor time for deciding everything under the draft."""
 
     @property
     def decisions_per_s(self) -> float:
@@ -43,7 +43,7 @@ class Rehearsal(Struct, frozen=True):
 
 
 class Rehearser:
-    """Reads one database; nothing is written."""
+    """Reads one database; writes nothing."""
 
     def __init__(
         self, database: Database, records: DatabaseAuditSink, clock: Clock, base: PolicyDocument
@@ -63,8 +63,8 @@ class Rehearser:
     ) -> Rehearsal:
         """Decide what was recorded since then under the draft.
 
-        Without a `level` the draft governs alone; with one it takes the place of that level's live
-        document, below and above those of the others, for the projects that the level governs.
+        Without a `level` the draft governs alone; with one it replaces that level's live document,
+        below and above those of the other levels, for the projects that the level governs.
 
         Raises:
             RequestInvalid: more than REQUESTS_MAX requests were recorded.
@@ -80,7 +80,7 @@ class Rehearser:
         budgets = await self._budgets.budgets()
         limits: dict[str, int] = {}
         for budget in budgets:
-            # Several windows of one account: what is replayed is held against the narrowest.
+            # If an account has several windows, the replay is compared with the narrowest.
             account, limit = budget.limit.account, budget.limit.limit_microusd
             limits[account] = min(limits.get(account, limit), limit)
         return await asyncio.to_thread(_decide, governing, recorded, known, limits)

@@ -34,7 +34,7 @@ from gateway.store.speech import insert_into
 
 
 BATCH_RECORDS: Final = 5_000
-"""So many at once: on SQLite nobody else writes meanwhile."""
+"""This many at once: on SQLite nobody else writes meanwhile."""
 HOURS_KEPT: Final = 24 * 22
 _QUARTER_US: Final = 900_000_000
 _HOURS: Final = (traffic_hours, traffic_hour_totals)
@@ -53,7 +53,7 @@ class Rollup:
         self._unhurried = UnhurriedClock(clock)
 
     async def catch_up(self, batches_max: int | None = None) -> int:
-        """Add up what is new, at most so many batches of it; how many records are left.
+        """Add up what is new, at most `batches_max` batches; returns how many records are left.
 
         Raises:
             NotReady: the database does not answer.
@@ -66,7 +66,7 @@ class Rollup:
         return sum(left.values())
 
     async def tidy(self) -> None:
-        """Forget hours and batches that no page looks at any more; days stay.
+        """Forget hours and batches that no page shows any more; days stay.
 
         Raises:
             NotReady: the database does not answer.
@@ -79,7 +79,7 @@ class Rollup:
             await connection.execute(delete(batch_costs).where(gone))
 
     async def _behind(self) -> Sequence[tuple[str, int]]:
-        """Every organisation with records that are not added up, or in other days than its own."""
+        """Every organisation with records not added up, or added up in another zone's days."""
         taken = func.coalesce(rollup_cursors.c.sequence, 0)
         is_zone_other = rollup_cursors.c.time_zone != organisations.c.time_zone
         newest = audit_sequences.c.next_sequence - 1
@@ -96,14 +96,14 @@ class Rollup:
             .join(
                 organisations, organisations.c.name == audit_sequences.c.organisation, isouter=True
             )
-            # A number whose record is still to come would be passed over for good.
+            # A number whose record is still to come would be skipped for good.
             .where(or_(newest != taken, is_zone_other), ~exists().where(_IS_AWAITED))
         )
         async with self._database.reading() as connection:
             return [(name, int(count)) for name, count in await connection.execute(query)]
 
     async def _add(self, organisation: str) -> int:
-        """One batch of one organisation; how many records are left."""
+        """Add one batch of one organisation; returns how many records are left."""
         async with self._database.writing() as connection:
             done, zone = await self._place(connection, organisation)
             newest = await connection.scalar(
@@ -129,7 +129,7 @@ class Rollup:
             return int(newest or 0) - until
 
     async def _place(self, connection: AsyncConnection, organisation: str) -> tuple[int, str]:
-        """Where the adding stopped, and in whose days; begun anew where that does not hold."""
+        """Where adding stopped, and in which zone's days; restarts if that has changed."""
         query = select(organisations.c.time_zone).where(organisations.c.name == organisation)
         zone = (await connection.execute(query)).scalar_one_or_none() or "UTC"
         first = {"organisation": organisation, "sequence": 0, "time_zone": zone}
@@ -153,7 +153,7 @@ class Rollup:
     async def _add_batches(
         self, connection: AsyncConnection, organisation: str, after: int, until: int
     ) -> None:
-        """What lines of batches cost; most records are of none."""
+        """Add the costs of lines of batches; most records are not of any."""
         columns, sums = audit_records.c, batch_costs.c
         query = (
             select(columns.batch, func.count(), func.sum(columns.cost_microusd))
@@ -162,7 +162,7 @@ class Rollup:
                 columns.sequence > after,
                 columns.sequence <= until,
                 columns.stage == "outcome",
-                # Written out: the index of batches is taken only for what is seen to be one.
+                # Written out: the index of batches is used only if the query repeats its condition.
                 literal_column("(batch <> '')"),
             )
             .group_by(columns.batch)
@@ -203,7 +203,7 @@ class Rollup:
         changes = {name: table.c[name] + statement.excluded[name] for name in COUNTERS}
         changes["last_us"] = largest(table.c.last_us, statement.excluded.last_us)
         names = [column.name for column in table.primary_key]
-        # In one order, so that two processes do not wait for each other.
+        # In one order, so that two processes do not deadlock.
         rows = [
             {"organisation": organisation}
             | dict(zip(groups, group, strict=True))
@@ -219,7 +219,7 @@ class Rollup:
 
 
 def _sums(organisation: str, after: int, until: int) -> Any:
-    """Sums of the next records, by quarter of an hour: every zone's days are made of those."""
+    """Sums of the next records, by quarter of an hour: every zone's days consist of those."""
     columns = audit_records.c
     quarter = (columns.utc_us // _QUARTER_US).label("quarter")
 
@@ -253,7 +253,7 @@ _Added = dict[tuple[Any, ...], list[int]]
 
 
 def _added(rows: Sequence[Any], zone: ZoneInfo) -> tuple[_Added, _Added]:
-    """Quarters put together to hours of UTC and to days of a zone."""
+    """Quarters combined into hours of UTC and days of a zone."""
     by_hour: _Added = {}
     by_day: _Added = {}
     for row in rows:
@@ -270,7 +270,7 @@ def _added(rows: Sequence[Any], zone: ZoneInfo) -> tuple[_Added, _Added]:
 def _together(
     table: Table, names: tuple[str, ...], added: _Added
 ) -> tuple[tuple[str, ...], _Added]:
-    """Those of the groups that a table knows, and what was added up in them."""
+    """The dimensions that a table has, and the sums combined by these."""
     own = tuple(name for name in names if name in table.primary_key.columns)
     if own == names:
         return names, added

@@ -26,9 +26,9 @@ from policies.problems import PolicyError
 
 
 AT_ONCE: Final = 200
-"""Some 50 ms of work, most of it on threads."""
+"""Some 50 ms of work, most of it in threads."""
 REST_TURNS: Final = 30
-"""So many turns nobody looks after all was known."""
+"""For how many turns nothing is searched after everything was known."""
 _C = audit_records.c
 
 
@@ -46,15 +46,15 @@ class RuleHunt:
         self._archive = DecisionArchive(sink, policies)
         self._sets = RuleSets(database.kind)
         self._last = ""
-        """The organisation that was looked at; each has its turn."""
+        """The last organisation; they take turns."""
         self._rest = 0
 
     async def tend(self) -> None:
-        """One go: the newest rows of one organisation; nothing where all is known.
+        """Do one step: the newest rows of one organisation; nothing if all is known.
 
         Raises:
             NotReady: the database does not answer.
-            OSError: a segment cannot be read at this moment; what it holds is asked for again.
+            OSError: a segment cannot be read at the moment; what it holds is tried again.
         """
         if self._rest:
             self._rest -= 1
@@ -67,7 +67,7 @@ class RuleHunt:
         await self.look(organisation)
 
     async def look(self, organisation: str, count_max: int = AT_ONCE) -> int:
-        """At the newest rows of an organisation; how many were looked at. Raises like `tend`."""
+        """Look up the newest rows of an organisation; returns how many. Raises like `tend`."""
         query = (
             select(_C.sequence)
             .where(_C.organisation == organisation, IS_UNRULED)
@@ -76,7 +76,7 @@ class RuleHunt:
         )
         async with self._database.reading() as connection:
             wanted = list((await connection.execute(query)).scalars())
-        # Strict: what cannot be read for a while must not pass for what nobody can tell any more.
+        # Strict: what cannot be read for a while must not pass for what can never be known.
         read = await self._sink.numbered(organisation, wanted, strict=True)
         rows = {row.sequence: row for row in read}
         found: list[_Found] = []
@@ -90,7 +90,7 @@ class RuleHunt:
         return len(wanted)
 
     async def _next(self) -> str | None:
-        """The next organisation in turn that has such rows: two looks into an index."""
+        """The next organisation in turn that has such rows: two index lookups."""
         name = func.min(_C.organisation)
         async with self._database.reading() as connection:
             for condition in (_C.organisation > self._last, _C.organisation >= ""):
@@ -100,7 +100,7 @@ class RuleHunt:
         return None
 
     async def _rules_of(self, row: SequencedRecord) -> RuleSet | None:
-        """None where nobody can say any more: bytes, document or board are not kept here."""
+        """None if nobody can know any more: bytes, document or board are not kept here."""
         if not row.projected.raw_json:
             return None
         outcome = row.projected.record
@@ -111,13 +111,13 @@ class RuleHunt:
             return known
         for record in [outcome, *await self._intents(outcome)]:
             explanation = await self._explained(record)
-            # What comes out otherwise was decided by something else than is kept.
+            # A different result means that it was decided by something other than what is kept.
             if explanation and decision_digest(explanation.decision) == outcome.decision:
                 return rule_set_of(explanation.decision)
         return None
 
     async def _explained(self, record: AuditRecord) -> Explanation | None:
-        """None also where a document is kept that this version does not read any more."""
+        """None also if a document is kept that this version no longer reads."""
         try:
             return await self._archive.explained(record)
         except PolicyError:

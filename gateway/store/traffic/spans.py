@@ -15,14 +15,14 @@ from gateway.store.schema.tables import virtual_keys
 
 
 SAMPLE: Final = 2_000
-"""So many answers of a span at most are looked at for how long they took."""
+"""At most this many answers in a span are read for their duration."""
 _SLOW: Final = 0.95
 _H = traffic_hours.c
 _R = audit_records.c
 
 
 class SpanSums(Struct, frozen=True):
-    """What ended in a span of whole hours."""
+    """Sums of what ended in a span of whole hours."""
 
     since_us: int
     until_us: int
@@ -31,12 +31,12 @@ class SpanSums(Struct, frozen=True):
     failed: int = 0
     cost_microusd: int = 0
     in_house: int = 0
-    """Of those that reached a target."""
+    """How many of those that reached a target stayed in-house."""
     answered: int = 0
     """Requests that reached a target and did not fail."""
     reached: int = 0
     p95_ms: int | None = None
-    """None where it was not asked for, or nothing was answered."""
+    """None if it was not asked for, or nothing was answered."""
     sampled: int = 0
 
 
@@ -56,14 +56,14 @@ class TrafficSpans:
         *,
         with_times: bool = False,
     ) -> SpanSums:
-        """What ended from one full hour until another.
+        """What ended between two full hours.
 
         Args:
             organisation: whose requests are counted.
-            place: of these a workspace, or a workspace and a project; empty for all.
+            place: a workspace of it, or a workspace and a project; empty for all.
             since_us: included.
             until_us: not included.
-            with_times: whether to look into records for p95 as well.
+            with_times: whether to read records for p95 as well.
         """
         sums = [
             func.coalesce(func.sum(column), 0)
@@ -110,7 +110,7 @@ class TrafficSpans:
         since_us: int,
         until_us: int,
     ) -> list[int]:
-        """How long the newest answers of a span took, the shortest first."""
+        """The durations of the newest answers in a span, shortest first."""
         query = select(_R.duration_us).where(
             _R.organisation == organisation,
             _R.utc_us >= since_us,

@@ -24,18 +24,18 @@ from gateway.store.speech import insert_into
 HourKind = Literal["team", "key"]
 KINDS: Final[tuple[HourKind, ...]] = get_args(HourKind)
 TOLD_US: Final = 24 * HOUR_US
-"""Later than that a web hook is not told of an hour: it may be a new one, which asks for none."""
+"""Older hours are not sent to a web hook: it may be a new one, which needs no old news."""
 LOOKED_AT_MAX: Final = 300
 KEPT_US: Final = 400 * 24 * HOUR_US
 _NAMES_AT_ONCE: Final = 200
 _VALUES_AT_ONCE: Final = 32
-"""Fewer, as each comes with some dozens of hours, and a worker serves requests meanwhile."""
+"""Fewer, as each comes with dozens of hours, and a worker serves requests meanwhile."""
 _H: Final = traffic_hours.c
 _U: Final = unusual_hours.c
 
 
 class UnusualHour(Struct, frozen=True):
-    """An hour of one team or key."""
+    """An unusual hour of one team or key."""
 
     organisation: str
     hour_us: int
@@ -43,7 +43,7 @@ class UnusualHour(Struct, frozen=True):
     value: str
     """A workspace, or a key's id."""
     cost_microusd: int
-    """So far, where the hour was not over when it was looked at last."""
+    """So far, if the hour was not over at the last look."""
     usual_microusd: int
     spread_microusd: int
     bound_microusd: int
@@ -51,11 +51,11 @@ class UnusualHour(Struct, frozen=True):
     found_us: int
     claimed_us: int = 0
     told_us: int = 0
-    """When the web hook took it."""
+    """When the web hook accepted it."""
 
     @property
     def account(self) -> str:
-        """As budgets name it."""
+        """The account as budgets name it."""
         return f"key:{self.value}" if self.kind == "key" else f"ws:{self.organisation}/{self.value}"
 
     @property
@@ -64,18 +64,18 @@ class UnusualHour(Struct, frozen=True):
 
     @property
     def times(self) -> float:
-        """How many times what is usual; 0 where nothing is."""
+        """How many times the usual cost; 0 if none is usual."""
         return self.cost_microusd / self.usual_microusd if self.usual_microusd else 0.0
 
 
 class HourCosts:
-    """What teams and keys cost by the hour, as far as the rollup went."""
+    """Costs of teams and keys by the hour, as far as the rollup has come."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def zones(self) -> dict[str, str]:
-        """Organisations that are added up, and their time zones."""
+        """Organisations in the rollup, and their time zones."""
         query = select(rollup_cursors.c.organisation, organisations.c.time_zone).join(
             organisations, organisations.c.name == rollup_cursors.c.organisation
         )
@@ -85,9 +85,9 @@ class HourCosts:
     async def dear(
         self, kind: HourKind, names: Collection[str], since_us: int, least_microusd: int
     ) -> list[tuple[str, int, str, int]]:
-        """Organisation, hour, value and cost of hours since then that cost at least so much.
+        """Organisation, hour, value and cost of hours since then with at least this cost.
 
-        The dearest LOOKED_AT_MAX of them, for each of so many organisations at once.
+        The dearest `LOOKED_AT_MAX` of them, for a number of organisations at once.
         """
         value, source = _grouped(kind)
         cost = func.sum(_H.cost_microusd)
@@ -110,7 +110,7 @@ class HourCosts:
     async def past(
         self, kind: HourKind, organisation: str, hours: Collection[int], values: Collection[str]
     ) -> dict[tuple[int, str], int]:
-        """Micro-dollars by hour and value; missing where nothing was asked."""
+        """Micro-dollars by hour and value; without requests there is no entry."""
         value, source = _grouped(kind)
         found: dict[tuple[int, str], int] = {}
         async with self._database.reading() as connection:
@@ -140,7 +140,7 @@ class UnusualHours:
     async def put(
         self, organisation: str, hour_us: int, kind: HourKind, value: str, found: Judged
     ) -> bool:
-        """Write an hour down, or what it costs by now; whether it was not known."""
+        """Store an hour, or its present cost; returns whether it was new."""
         now_us = self._clock.utc_us()
         row = UnusualHour(
             organisation,
@@ -166,7 +166,7 @@ class UnusualHours:
     async def found(
         self, names: Collection[str] | None, since_us: int, until_us: int, count_max: int
     ) -> list[UnusualHour]:
-        """Of these organisations or of all, from then on and before then; the newest first."""
+        """Unusual hours in a span, of these organisations or of all, newest first."""
         query = select(unusual_hours).where(_U.hour_us >= since_us, _U.hour_us < until_us)
         if names is not None:
             query = query.where(_U.organisation.in_(sorted(names)))
@@ -174,7 +174,7 @@ class UnusualHours:
         return await self._read(query.order_by(*order).limit(count_max))
 
     async def due(self) -> list[UnusualHour]:
-        """Hours that no web hook was told of, each claimed for a minute."""
+        """Hours that were not sent to a web hook, each claimed for a minute."""
         now_us = self._clock.utc_us()
         is_fresh = _U.hour_us > now_us - HOUR_US - TOLD_US
         untold = and_(_U.told_us == 0, is_unclaimed(_U.claimed_us, now_us, CLAIM_US), is_fresh)
@@ -189,7 +189,7 @@ class UnusualHours:
             await connection.execute(change)
 
     async def tidy(self) -> None:
-        """Forget what is older than a year and a bit."""
+        """Forget what is older than somewhat more than a year."""
         first_us = self._unhurried.utc_us() - KEPT_US
         async with self._database.writing() as connection:
             await connection.execute(delete(unusual_hours).where(_U.hour_us < first_us))
@@ -206,7 +206,7 @@ class UnusualHours:
 
 
 def _grouped(kind: HourKind) -> tuple[Any, FromClause]:
-    """The column of a kind's values, and where it is read: hours know keys, keys their team."""
+    """The column of a kind's values, and its source: hours have keys, and keys their team."""
     if kind == "key":
         return _H.key_id, traffic_hours
     home = virtual_keys.c
