@@ -25,7 +25,7 @@ HAD_KEYS = -1
 
 
 class AuditFolder(Struct, frozen=True):
-    """One, as a process that has it said last."""
+    """An audit folder, as a process that has it last described it."""
 
     folder: str
     """Its mark."""
@@ -34,19 +34,19 @@ class AuditFolder(Struct, frozen=True):
     told_by: str
     told_us: int
     since_revision: int = HAD_KEYS
-    """The counter of changes when it was first seen, without any key; -1 where it had some."""
+    """The counter of changes when it was first seen without any key; -1 if it had some then."""
     settled_revision: int = -1
-    """Of all cases that were closed until then it said that it did its part; -1 for none."""
+    """It has done its part in all cases closed up to this; -1 for none."""
     settled_workers: str = ""
-    """JSON: for whose keys it said that; of others it has to look at each case once more."""
+    """JSON: the workers whose keys that covers; for others it has to check each case again."""
 
     def concerns(self, closed_revision: int) -> bool:
-        """Whether a case that was closed then may have keys here; 0 is of an older program."""
+        """Whether a case that was closed then may have keys here; 0 is from an older program."""
         return closed_revision == 0 or closed_revision > self.since_revision
 
 
 class FolderHere:
-    """The audit folder of this process, and its word for the database."""
+    """The audit folder of this process, and its entry in the database."""
 
     def __init__(self, database: Database, directory: Path, worker: str, clock: Clock) -> None:
         self._database = database
@@ -57,11 +57,11 @@ class FolderHere:
 
     @property
     def told(self) -> AuditFolder | None:
-        """What this process said of it last; None before the first time."""
+        """What this process last stored about it; None before the first time."""
         return self._told
 
     async def tell(self) -> AuditFolder:
-        """Say what lies here, where that is another than was said before.
+        """Store what lies here, if it differs from what was last stored.
 
         Raises:
             OSError: the folder cannot be read, or marked.
@@ -70,7 +70,7 @@ class FolderHere:
         mark, workers = await asyncio.to_thread(self._look)
         told, known = self._told, await self._known(mark)
         if known is not None and await asyncio.to_thread(self._is_anothers, known, workers):
-            # A folder was copied with its mark: each has keys of its own from here on.
+            # A folder was copied with its mark: from here on each has keys of its own.
             mark = await asyncio.to_thread(
                 folder_mark, self._directory, Disk(), other_than=known.folder
             )
@@ -83,7 +83,7 @@ class FolderHere:
         return known
 
     def keys(self) -> dict[str, list[WrappedKey]]:
-        """By worker the whole lines of each key file in their order, without those of empty ones.
+        """The complete lines of each non-empty key file, in order, by worker.
 
         Blocks; raises OSError.
         """
@@ -95,7 +95,7 @@ class FolderHere:
         return mark, tuple(list_workers(self._directory))
 
     def _is_anothers(self, known: AuditFolder, workers: tuple[str, ...]) -> bool:
-        """Whether somebody said of a folder of this mark what cannot be of this one."""
+        """Whether the entry under this mark was written for another folder."""
         if self._told is None:  # Who starts cannot tell; whoever else has the mark hears of it.
             return False
         if self._worker in workers and self._worker not in known.workers:
@@ -110,7 +110,7 @@ class FolderHere:
         return _folder_of(row) if row else None
 
     async def _forget(self, mark: str) -> None:
-        """This folder has another mark now; unless another has the former, too, nobody has it."""
+        """Delete the entry under the former mark, unless another folder has that mark too."""
         columns = audit_folders.c
         ours = (columns.folder == mark) & (columns.told_by == self._worker)
         async with self._database.writing() as connection:
@@ -118,20 +118,20 @@ class FolderHere:
 
     async def _put(self, mark: str, workers: tuple[str, ...]) -> AuditFolder:
         columns = audit_folders.c
-        # In this order: a key that is made meanwhile is younger than what is said of it here.
+        # In this order: a key that is made meanwhile is younger than what is stored here.
         revision = await current(self._database)
         with_keys = set(await asyncio.to_thread(self.keys))
         said: dict[str, object] = {
             "workers": msgspec.json.encode(workers).decode(),
             "told_by": self._worker,
             "told_us": self._clock.utc_us(),
-            # A start, and whatever came or went, has every case looked at.
+            # After a start, or any change of the folder, every case is checked.
             "settled_revision": -1,
             "settled_workers": "",
         }
         known = await self._known(mark)
         is_new = {"since_revision": HAD_KEYS if with_keys else revision}
-        # Keys that came with segments of another folder may be of any case.
+        # Keys that came with segments of another folder may belong to any case.
         came = with_keys.difference(known.workers) if known else set()
         renewed = said | ({"since_revision": HAD_KEYS} if came else {})
         first = insert_into(self._database.kind, audit_folders)
@@ -145,7 +145,7 @@ class FolderHere:
 
 
 async def all_folders(database: Database) -> Sequence[AuditFolder]:
-    """By their marks."""
+    """All folders, by mark."""
     query = select(audit_folders).order_by(audit_folders.c.folder)
     async with database.reading() as connection:
         return [_folder_of(row) for row in (await connection.execute(query)).mappings()]

@@ -23,16 +23,16 @@ _ASKED: Final = and_(_HOLDS, _H.release_by != "")
 
 
 class RevealFigures(Struct, frozen=True):
-    """How many reveals there are of which kind."""
+    """How many reveals of each kind there are."""
 
     waiting: int
     open: int
     asked: int
-    """Asked for or approved in the span; of them …"""
+    """Requested or approved in the span; of them …"""
     approved: int
     readings: int
     people: int
-    """… and of so many people content was read."""
+    """… and the number of people who read content."""
 
 
 class CustodyLists:
@@ -45,16 +45,17 @@ class CustodyLists:
     async def reveals(
         self, organisation: str, first: int, limit: int, after: str = ""
     ) -> Part[Reveal]:
-        """All of them, the newest first; `after` is the key of the last before them."""
+        """A page of all, newest first; `after` is the key of the last one before it."""
         query = select(audit_reveals).where(_R.organisation == organisation)
         return await self._reveals(query, _NEWEST, (first, after), limit)
 
     async def reveals_about(
         self, organisation: str, request_id: str, recorded_us: int, limit: int
     ) -> Part[Reveal]:
-        """Those that let somebody read a request: of it alone, and of all once it was recorded.
+        """Reveals that let somebody read a request: of it alone, or of all after it was recorded.
 
-        The newest first. Of all only those that content was read with, perhaps not its own.
+        Newest first. Of those of all, only the ones with which content was read, perhaps other
+        content.
         """
         closed_us = _R.approved_us + cast(_R.minutes, BigInteger) * MINUTE_US
         of_all = and_(_R.request_id == "", _R.used > 0, closed_us > recorded_us)
@@ -65,16 +66,16 @@ class CustodyLists:
     async def waiting_reveals(
         self, organisation: str, first: int, limit: int, after: str = ""
     ) -> Part[Reveal]:
-        """Those that nobody has answered yet, the oldest first."""
+        """Reveals that nobody has answered yet, oldest first."""
         query = select(audit_reveals).where(_R.organisation == organisation, _WAITS)
         return await self._reveals(query, _OLDEST, (first, after), limit)
 
     async def waiting_reveals_by(self, organisation: str) -> Counter[str]:
-        """How many of them wait, by who asked."""
+        """How many of them wait, by who made the request."""
         return await self._count(_R.asked_by, _R.organisation == organisation, _WAITS)
 
     async def figures(self, organisation: str, since_us: int) -> RevealFigures:
-        """Of now, and of those asked for or approved since a moment."""
+        """Present numbers, and those requested or approved since a moment."""
         now_us = self._clock.utc_us()
         until_us = _R.approved_us + cast(_R.minutes, BigInteger) * MINUTE_US
         opened = (_R.approved_by != "", _R.ended_by == "", _R.approved_us <= now_us)
@@ -92,17 +93,17 @@ class CustodyLists:
         return RevealFigures(*(int(each or 0) for each in found))
 
     async def holds(self, organisation: str, first: int, limit: int, after: str = "") -> Part[Hold]:
-        """Those in force, the oldest first; `after` is the key of the last before them."""
+        """Holds in force, oldest first; `after` is the key of the last one before them."""
         return await self._part_of_holds(organisation, _HOLDS, (first, after), limit)
 
     async def releases(
         self, organisation: str, first: int, limit: int, after: str = ""
     ) -> Part[Hold]:
-        """Those whose release somebody asks for, the oldest first."""
+        """Holds whose release is requested, oldest first."""
         return await self._part_of_holds(organisation, _ASKED, (first, after), limit)
 
     async def releases_by(self, organisation: str) -> Counter[str]:
-        """How many of them wait, by who asked."""
+        """How many of them wait, by who made the request."""
         return await self._count(_H.release_by, _H.organisation == organisation, _ASKED)
 
     async def _reveals(

@@ -18,9 +18,9 @@ from gateway.store.workers import workers
 async def workers_elsewhere(
     database: Database, directory: Path, organisation: str
 ) -> tuple[str, ...]:
-    """Workers that recorded for an organisation and have no folder in this audit folder; by name.
+    """Workers that recorded for an organisation but have no folder here; by name.
 
-    One whose name was retired is among them: its disk may still be somewhere.
+    A worker whose name was retired is included: its disk may still exist somewhere.
     """
     numbered = set(await DatabaseAuditSink(database).positions())
     here = await asyncio.to_thread(_named, directory)
@@ -28,9 +28,9 @@ async def workers_elsewhere(
 
 
 async def awaited_workers(database: Database, organisation: str) -> tuple[str, ...]:
-    """Workers that recorded for an organisation, and all that live or lived within a day; by name.
+    """Workers that recorded for an organisation, and all seen within a day; by name.
 
-    Those may have recorded what is not numbered yet.
+    The latter may have recorded what is not numbered yet.
     """
     numbered = set(await DatabaseAuditSink(database).positions())
     async with database.reading() as connection:
@@ -39,13 +39,13 @@ async def awaited_workers(database: Database, organisation: str) -> tuple[str, .
 
 
 async def retired_workers(database: Database) -> frozenset[str]:
-    """Those whose disk is said to be lost."""
+    """Workers whose disk is declared lost."""
     positions = await DatabaseAuditSink(database).positions()
     return frozenset(name for name, position in positions.items() if position == RETIRED)
 
 
 async def _recorders(database: Database, organisation: str, names: set[str]) -> set[str]:
-    """Those of these that recorded for an organisation; the second device's keys lie here."""
+    """Those of these that recorded for an organisation; the second device's keys are kept here."""
     columns, found = audit_records.c, set[str]()
     async with database.reading() as connection:
         for worker in names:

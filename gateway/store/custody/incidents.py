@@ -40,7 +40,7 @@ TITLE_CHARS_MAX: Final = 120
 TEXT_CHARS_MAX: Final = 2_000
 SHOWN_MAX: Final = 200
 AHEAD_US_MAX: Final = 366 * 86_400_000_000
-"""So far ahead somebody may say that it ends."""
+"""The latest end of an incident that may be stated."""
 _ID_BYTES: Final = 6
 
 incidents = Table(
@@ -64,7 +64,7 @@ incidents = Table(
     Column("closed_us", BigInteger, nullable=False),
     Index(None, "organisation", "closed_us"),
 )
-"""`until_us` 0 is an incident that goes on; `regimes` are those that held when it was opened."""
+"""`until_us` is 0 while an incident goes on; `regimes` are those in force when it was opened."""
 _LISTED: Final = Order(
     (
         case((incidents.c.closed_us > 0, 1), else_=0).label("is_closed"),
@@ -96,25 +96,25 @@ class Incident(Struct, frozen=True):
     kind: str
     ticket: str
     filter: str
-    """Which records it concerns, as their list is filtered."""
+    """The records it concerns, as a filter of their list."""
     since_us: int
     until_us: int
     noticed_us: int
     regimes: str
-    """Space between them."""
+    """Separated by spaces."""
     opened_by: str
     opened_us: int
     conclusion: str = ""
     closing_by: str = ""
-    """Who asked to close it; another closes it."""
+    """Who requested to close it; somebody else closes it."""
     closed_by: str = ""
     closed_us: int = 0
 
     @property
     def scope(self) -> str:
-        """Its times and filter in one text: what a change of them was made from.
+        """Its times and filter in one text, by which a change states what it was based on.
 
-        Without a filter nothing stands at its end that a form would take away.
+        Without a filter the text has no trailing characters that a form would strip.
         """
         return f"{self.since_us} {self.until_us} {self.filter}".rstrip()
 
@@ -124,7 +124,7 @@ class Incident(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """That one of its reports was made."""
+    """A report on an incident that was made."""
 
     incident: str
     clock: str
@@ -135,11 +135,11 @@ class Report(Struct, frozen=True):
 
 
 class Running(Struct, frozen=True):
-    """One clock of an incident as it stands."""
+    """A clock of an incident in its present state."""
 
     clock: ReportClock
     due_us: int
-    """0 where the rule says without delay."""
+    """0 if the rule says without delay."""
     state: str
     """`running`, `overdue`, `due now`, `reported` or `reported late`."""
     report: Report | None = None
@@ -150,7 +150,7 @@ class Running(Struct, frozen=True):
 
 
 def clocks(incident: Incident, reports: Sequence[Report], now_us: int) -> list[Running]:
-    """The clocks of an incident, those that run first."""
+    """The clocks of an incident, running ones first."""
     made = {report.clock: report for report in reports if report.incident == incident.id}
     found = []
     for clock in clocks_of(incident.regimes.split()):
@@ -182,7 +182,7 @@ class IncidentStore:
             await connection.execute(insert(incidents).values(asdict(incident)))
 
     async def listed(self, organisation: str) -> list[Incident]:
-        """Those of one, open ones first, then the newest; `SHOWN_MAX` at most."""
+        """An organisation's incidents, open ones first, then the newest; at most `SHOWN_MAX`."""
         query = _LISTED.reading(select(incidents).where(incidents.c.organisation == organisation))
         async with self._database.reading() as connection:
             rows = (await connection.execute(query.limit(SHOWN_MAX))).mappings().all()
@@ -191,7 +191,7 @@ class IncidentStore:
     async def page(
         self, organisation: str, first: int, limit: int, after: str = ""
     ) -> Part[Incident]:
-        """Some of all of one, in the same order; `after` is the key of the last before them."""
+        """A page of all of them in the same order; `after` is the key of the last one before it."""
         query = select(incidents).where(incidents.c.organisation == organisation)
         async with self._database.reading() as connection:
             place = (first, after)
@@ -207,7 +207,7 @@ class IncidentStore:
         return Incident(**row) if row is not None else None
 
     async def reports(self, found: Sequence[Incident]) -> list[Report]:
-        """Those of these incidents, in the order in which they were made."""
+        """The reports on these incidents, in the order in which they were made."""
         columns = incident_reports.c
         query = select(incident_reports).where(columns.incident.in_([each.id for each in found]))
         async with self._database.reading() as connection:
@@ -217,13 +217,13 @@ class IncidentStore:
     async def standing(
         self, organisations: Collection[str] | None
     ) -> list[tuple[Incident, list[Running]]]:
-        """Open incidents with their clocks, the newest first: all, since the oldest are late."""
+        """Open incidents with their clocks, newest first: all, since the oldest are late."""
         found = await self._open(organisations)
         reports, now_us = await self.reports(found), self._clock.utc_us()
         return [(each, clocks(each, reports, now_us)) for each in found]
 
     async def mark(self, report: Report) -> bool:
-        """That a report was made; False where somebody said so before."""
+        """Note that a report was made; False if that was noted before."""
         try:
             async with self._database.writing() as connection:
                 await connection.execute(insert(incident_reports).values(asdict(report)))
@@ -232,22 +232,22 @@ class IncidentStore:
         return True
 
     async def ask_close(self, incident: Incident, actor: str, conclusion: str) -> bool:
-        """The first of two; False where it is not open any more."""
+        """The first of two people requests closing; False if it is no longer open."""
         values = {"closing_by": actor, "conclusion": conclusion}
         return await self._change(incident, values, closing_by="")
 
     async def close(self, incident: Incident, actor: str) -> bool:
-        """The second; False where that is not what it waits for, with this conclusion."""
+        """The second person closes; False if it does not wait for that, with this conclusion."""
         values = {"closed_by": actor, "closed_us": self._clock.utc_us()}
         same = incidents.c.conclusion == incident.conclusion
         return await self._change(incident, values, same, closing_by=incident.closing_by)
 
     async def keep_open(self, incident: Incident) -> bool:
-        """What the first wanted is declined, or taken back; what they wrote waits for the next."""
+        """Decline or withdraw the request to close; the conclusion is kept for the next one."""
         return await self._change(incident, {"closing_by": ""}, closing_by=incident.closing_by)
 
     async def rescope(self, before: Incident, after: Incident) -> bool:
-        """Other requests; False where somebody changed them, or closed it."""
+        """Change the requests concerned; False if somebody changed them, or closed it."""
         columns, names = incidents.c, ("filter", "since_us", "until_us")
         same = [columns[name] == getattr(before, name) for name in names]
         changed = (
@@ -259,7 +259,7 @@ class IncidentStore:
             return bool((await connection.execute(changed)).rowcount)
 
     async def _open(self, organisations: Collection[str] | None) -> list[Incident]:
-        """None is every organisation."""
+        """Open incidents; None means every organisation."""
         columns, query = incidents.c, _LISTED.reading(select(incidents))
         if organisations is not None:
             query = query.where(columns.organisation.in_(sorted(organisations)))
@@ -290,7 +290,7 @@ def _incident_of(row: RowMapping) -> Incident:
 
 
 def checked(incident: Incident, now_us: int) -> Incident:
-    """The incident, if its fields make sense; raises RequestInvalid with the one that does not."""
+    """The incident, if its fields make sense; otherwise raises RequestInvalid naming the field."""
     if not 1 <= len(incident.title) <= TITLE_CHARS_MAX:
         reason = f"a title has between 1 and {TITLE_CHARS_MAX} characters"
         raise RequestInvalid(reason, parameter="title")

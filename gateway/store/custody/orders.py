@@ -107,7 +107,7 @@ class CustodyReader:
         return found
 
     async def reveals(self, since_us: int, organisation: str | None = None) -> Sequence[Reveal]:
-        """Reveals asked for or approved since then, oldest first, for the weekly report."""
+        """Reveals requested or approved since then, oldest first, for the weekly report."""
         where = (audit_reveals.c.asked_us >= since_us) | (audit_reveals.c.approved_us >= since_us)
         if organisation is not None:
             where &= audit_reveals.c.organisation == organisation
@@ -133,7 +133,7 @@ class Custody(CustodyReader):
         return max(self._clock.utc_us(), self._steady.utc_us())
 
     async def set_hold(self, actor: str, organisation: str, subject: str, reason: str) -> Hold:
-        """Raises CustodyRefused without a reason, and AuditUnavailable as every change does."""
+        """Set a hold; CustodyRefused without a reason, AuditUnavailable as with every change."""
         reason = said_with(reason, "reason")
         hold = Hold(_new_id(), organisation, subject, reason, actor, self._clock.utc_us(), "", "")
         await self.record(actor, "hold.set", organisation, hold=hold.id, reason=reason)
@@ -238,7 +238,7 @@ class Custody(CustodyReader):
         return reveal
 
     async def approve_reveal(self, actor: str, reveal_id: str) -> Reveal:
-        """Raises CustodyRefused if it is unknown, ended, approved already, or the actor's own."""
+        """Approve; CustodyRefused if it is unknown, ended, approved already, or the actor's own."""
         reveal = await self._reveal(reveal_id)
         if reveal.ended_by:
             raise CustodyRefused("the reveal was declined or ended")
@@ -311,7 +311,7 @@ class Custody(CustodyReader):
     def doing(
         self, actor: str, action: str, organisation: str, **detail: str
     ) -> AbstractAsyncContextManager[None]:
-        """Put around a deed: it is recorded before it begins, and again if it failed."""
+        """Wrap a deed: it is recorded before it begins, and again if it failed."""
         return self._deeds.doing(actor, action, organisation, **detail)
 
     async def _reveal(self, reveal_id: str) -> Reveal:

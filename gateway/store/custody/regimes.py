@@ -31,15 +31,15 @@ regime_choices = Table(
     Column("reason", Text, nullable=False),
     Column("utc_us", BigInteger, nullable=False),
 )
-"""`regimes` with a space between them; the last place of an organisation holds."""
+"""`regimes` are separated by spaces; an organisation's highest place is in force."""
 
 
 class RegimeChoice(Struct, frozen=True):
-    """Somebody said which rules hold."""
+    """A choice of the rules that apply."""
 
     organisation: str
     place: int
-    """1 for the first choice; 0 where nobody chose, and the configuration holds."""
+    """1 for the first choice; 0 if nobody chose, and the configuration applies."""
     regimes: str
     actor: str = ""
     reason: str = ""
@@ -59,13 +59,13 @@ class RegimeTable:
         self._clock = clock
 
     async def standing(self, organisation: str) -> RegimeChoice:
-        """What holds: the last choice, or what the configuration names. Raises NotReady."""
+        """What is in force: the last choice, or the configured rules. Raises NotReady."""
         for choice in await self.choices(organisation, 1):
             return choice
         return RegimeChoice(organisation, 0, " ".join(self._settings.of(organisation)))
 
     async def choices(self, organisation: str, count_max: int) -> list[RegimeChoice]:
-        """The newest first."""
+        """The newest choices, newest first."""
         query = (
             select(regime_choices)
             .where(regime_choices.c.organisation == organisation)
@@ -77,7 +77,7 @@ class RegimeTable:
         return [RegimeChoice(**row) for row in rows]
 
     async def choose(self, choice: RegimeChoice) -> None:
-        """Let these rules hold from now on; `place` is one more than that of what was seen.
+        """Put these rules in force from now on; `place` is one more than that of what was seen.
 
         Raises:
             ChangedMeanwhile: somebody else chose since.
@@ -99,7 +99,7 @@ def checked(regimes: Collection[str], reason: str) -> str:
     """Names of rules in one text, each once.
 
     Raises:
-        RequestInvalid: one is none, or nothing is said of why.
+        RequestInvalid: a name is unknown, or no reason is given.
     """
     if not set(regimes) <= set(REGIMES):
         raise RequestInvalid(f"the rules are some of {', '.join(REGIMES)}", parameter="regimes")

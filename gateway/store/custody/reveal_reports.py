@@ -24,31 +24,32 @@ from gateway.store.speech import insert_into
 
 
 SENT_US: Final = 7 * 86_400_000_000
-"""Later than that a report is not sent: a new web hook asks for no old weeks."""
+"""Older reports are not sent: a new web hook needs no old weeks."""
 SETTLED_US: Final = (REVEAL_MINUTES_MAX + 5) * 60_000_000
-"""So long after a week nothing is read any more that was approved in it, by any process's clock."""
+"""This long after a week nobody reads with its approvals any more, by any process's clock."""
 WEEKS_BACK: Final = 4
-"""So many weeks are made up for where no worker ran."""
+"""How many weeks are reported late if no worker ran."""
 SHOWN_MAX: Final = 53
 SKEW_US: Final = 5 * 60_000_000
-"""Workers' clocks are this close; a report from further ahead was made before its week was over."""
+"""Workers' clocks differ by less than this; a report from further ahead was made before its week
+was over."""
 _HALF_WEEK_US: Final = SENT_US // 2
 _T = reveal_reports.c
 
 
 class Week(Struct, frozen=True):
-    """A week of an organisation that is over."""
+    """A finished week of an organisation."""
 
     organisation: str
     since_us: int
     until_us: int
     """Exclusive."""
     day: str
-    """Its Monday, as the organisation writes it: `2027-01-11`."""
+    """Its Monday in the organisation's zone: `2027-01-11`."""
 
 
 class RevealReport(Struct, frozen=True):
-    """What was asked for and approved in a week, and how often it was read until it closed."""
+    """What was requested and approved in a week, and how often it was read until it closed."""
 
     organisation: str
     since_us: int
@@ -56,12 +57,12 @@ class RevealReport(Struct, frozen=True):
     claimed_us: int
     made_us: int
     sent_us: int
-    """0 where the web hook has not taken it, or there is none."""
+    """0 if the web hook has not accepted it, or there is none."""
     asked: int
     approved: int
     readings: int
     people: int
-    """Who asked for any of it."""
+    """How many people made the requests."""
 
 
 class RevealReports:
@@ -72,11 +73,11 @@ class RevealReports:
         self._clock = clock
 
     async def owed(self) -> list[Week]:
-        """Weeks without a report, the oldest of each organisation first.
+        """Weeks without a report, each organisation's oldest first.
 
-        An organisation without any report yet gets the last week's; one that had them gets what
-        was missed. A week is waited for until what was approved at its end has closed: each reading
-        is counted in the week of its approval, and in no other.
+        An organisation without any report yet gets the last week's; others get those they missed. A
+        week has to wait until what was approved at its end has closed: each reading counts in the
+        week of its approval only.
         """
         now_us = self._clock.utc_us()
         names = select(organisations.c.name, organisations.c.time_zone, organisations.c.created_us)
@@ -93,7 +94,7 @@ class RevealReports:
         owed: list[Week] = []
         for name, zone, created_us in all_names:
             weeks = weeks_after(name, ended.get(name), now_us - SETTLED_US, zone)
-            # A week that somebody began stays as long as it was, whatever the zone is by now.
+            # A week that was begun keeps its length, whatever the zone is by now.
             owed += [
                 replace(week, until_us=ends.get((name, week.since_us), week.until_us))
                 for week in weeks
@@ -102,7 +103,7 @@ class RevealReports:
         return owed
 
     async def claim(self, week: Week) -> str:
-        """`new`, `again` where somebody began it and did not end it, or empty: not ours."""
+        """`new`, `again` if somebody began it and did not finish, or empty if it is not ours."""
         now_us = self._clock.utc_us()
         row = {
             "organisation": week.organisation,
@@ -118,7 +119,7 @@ class RevealReports:
             .where(this, _T.made_us == 0, is_unclaimed(_T.claimed_us, now_us, CLAIM_US))
             .values(claimed_us=now_us)
         )
-        # By a clock that was ahead, before the week was over: it is made anew.
+        # A clock that was ahead made it before the week was over: it is made again.
         early = update(reveal_reports).where(this, _T.made_us > now_us + SKEW_US).values(row)
         async with self._database.writing() as connection:
             for change in (new, early):
@@ -127,11 +128,11 @@ class RevealReports:
             return "again" if (await connection.execute(late)).rowcount else ""
 
     async def made(self, report: RevealReport) -> None:
-        """It is in the log."""
+        """Note that it is in the log."""
         names = ("asked", "approved", "readings", "people")
         values = {name: getattr(report, name) for name in names}
         change = update(reveal_reports).where(_is(report.organisation, report.since_us))
-        # It may be sent at once, by whoever comes.
+        # Any worker may send it at once.
         values |= {"made_us": self._clock.utc_us(), "claimed_us": 0}
         async with self._database.writing() as connection:
             await connection.execute(change.values(values))
@@ -161,17 +162,17 @@ class RevealReports:
         return found
 
     async def sent(self, alert: RevealReport) -> None:
-        """The web hook took it."""
+        """Note that the web hook accepted it."""
         change = update(reveal_reports).where(_is(alert.organisation, alert.since_us))
         async with self._database.writing() as connection:
             await connection.execute(change.values(sent_us=self._clock.utc_us()))
 
     async def of(self, organisation: str) -> Sequence[RevealReport]:
-        """Those of an organisation that were made, newest first; of a year at most."""
+        """An organisation's reports, newest first; at most a year's."""
         return await self._read(_T.organisation == organisation)
 
     async def since(self, made_us: int, visible: Collection[str] | None) -> Sequence[RevealReport]:
-        """Those made since then that have something in them, of these organisations or of all."""
+        """Non-empty reports made since then, of these organisations or of all."""
         where = (_T.made_us >= made_us) & (_T.asked + _T.approved > 0)
         if visible is not None:
             where &= _T.organisation.in_(sorted(visible))
@@ -192,9 +193,9 @@ class RevealReports:
 async def reveals_between(
     database: Database, organisation: str, since_us: int, until_us: int
 ) -> Sequence[Reveal]:
-    """Those asked for or approved in a span (the end is exclusive), oldest first.
+    """Reveals requested or approved in a span (the end is exclusive), oldest first.
 
-    Nothing asked for goes stale while it waits: it may be approved, and read, weeks later.
+    A request does not go stale while it waits: it may be approved, and read, weeks later.
     """
     columns = audit_reveals.c
     was_then = [
@@ -212,10 +213,10 @@ async def reveals_between(
 
 
 def weeks_before(organisation: str, now_us: int, time_zone: str, count: int) -> list[Week]:
-    """The last weeks that are over, the oldest first."""
+    """The last finished weeks, oldest first."""
     moment = datetime.fromtimestamp(now_us // SECOND_US, ZoneInfo(time_zone))
     monday = moment.replace(hour=0, minute=0, second=0, fold=0) - timedelta(days=moment.weekday())
-    # Days are counted on the wall: a week in which the clocks change has an hour more or less.
+    # Days follow the wall clock: a week in which clocks change has an hour more or less.
     starts = [monday - timedelta(weeks=back) for back in range(count, -1, -1)]
     return [
         Week(organisation, _us(since), _us(until), str(since.date()))
@@ -224,10 +225,10 @@ def weeks_before(organisation: str, now_us: int, time_zone: str, count: int) -> 
 
 
 def weeks_after(organisation: str, ended_us: int | None, now_us: int, time_zone: str) -> list[Week]:
-    """Those that are over since the last report ended, each beginning where one ended.
+    """Weeks finished since the last report, each beginning where the previous one ended.
 
-    So each moment is in one report, also where the organisation moved to another time zone: the
-    week in which it did lasts from the old Monday to the new one, and not less than half a week.
+    So each moment is in one report, even if the organisation moved to another time zone: that week
+    lasts from the old Monday to the new one, and not less than half a week.
     """
     if ended_us is None:
         return weeks_before(organisation, now_us, time_zone, 1)

@@ -39,7 +39,7 @@ from gateway.store.schema.tables import metadata
 
 DAYS_MAX: Final = 366
 REVIEWS_MAX: Final = 100
-"""Of one organisation, ended ones not counted."""
+"""For one organisation, without ended ones."""
 SIGNATURES_SHOWN: Final = 50
 NAME_CHARS_MAX: Final = 80
 COMMENT_CHARS_MAX: Final = 2_000
@@ -63,7 +63,7 @@ reviews = Table(
     Column("looked_until_us", BigInteger, nullable=False),
     Index(None, "organisation"),
 )
-"""`looked_until_us` is where the last signed span ended, or the first one begins."""
+"""`looked_until_us` is the end of the last signed span, or the start of the first one."""
 
 review_signatures = Table(
     "review_signatures",
@@ -93,7 +93,7 @@ _LISTED: Final = Order(
 
 
 class Review(Struct, frozen=True):
-    """Something to be looked at again and again."""
+    """A filter of records that is reviewed regularly."""
 
     id: str
     organisation: str
@@ -109,11 +109,11 @@ class Review(Struct, frozen=True):
 
     @property
     def due_us(self) -> int:
-        """When the next span is over: then it is to be signed."""
+        """When the next span is over and has to be signed."""
         return self.looked_until_us + self.every_days * DAY_US
 
     def missed(self, now_us: int) -> int:
-        """How many whole periods have gone by since it was due."""
+        """How many complete periods have passed since it was due."""
         return max(0, (now_us - self.due_us) // (self.every_days * DAY_US))
 
     def state(self, now_us: int) -> str:
@@ -126,7 +126,7 @@ class Review(Struct, frozen=True):
 
 
 class Signature(Struct, frozen=True):
-    """Who looked at which span, and how the log stood then."""
+    """Who reviewed which span, and the state of the log at that time."""
 
     review: str
     since_us: int
@@ -135,11 +135,11 @@ class Signature(Struct, frozen=True):
     signed_us: int
     signed_by: str
     records: int
-    """So many matched; at least so many where not `is_all`."""
+    """This many matched; at least this many if not `is_all`."""
     is_all: bool
     comment: str
     checkpoint_size: int
-    """The newest checkpoint covers so many records of the organisation's log; 0 for none yet."""
+    """How many records of the organisation's log the newest checkpoint covers; 0 without one."""
     checkpoint_root: str
     checkpoint_us: int
 
@@ -152,7 +152,7 @@ class ReviewStore:
         self._clock = clock
 
     async def reviews(self, organisation: str) -> list[Review]:
-        """All of an organisation: those that are due longest first, ended ones last."""
+        """All reviews of an organisation: longest due first, ended ones last."""
         async with self._database.reading() as connection:
             query = select(reviews).where(reviews.c.organisation == organisation)
             rows = (await connection.execute(_LISTED.reading(query))).mappings()
@@ -161,13 +161,13 @@ class ReviewStore:
     async def page(
         self, organisation: str, first: int, limit: int, after: str = ""
     ) -> Part[Review]:
-        """Some of them, in the same order; `after` is the key of the last before them."""
+        """A page of them in the same order; `after` is the key of the last one before it."""
         query, place = select(reviews).where(reviews.c.organisation == organisation), (first, after)
         async with self._database.reading() as connection:
             return await part_behind(connection, query, _LISTED, place, limit, _review_of)
 
     async def due(self, organisations: Collection[str] | None) -> list[Review]:
-        """What is to be signed now, of these organisations or of all; the longest due first."""
+        """Reviews due now, of these organisations or of all; longest due first."""
         query = select(reviews).where(reviews.c.ended_us.is_(None), self._clock.utc_us() >= _DUE_US)
         if organisations is not None:
             query = query.where(reviews.c.organisation.in_(sorted(organisations)))
@@ -187,10 +187,10 @@ class ReviewStore:
         return secrets.token_hex(_ID_BYTES)
 
     async def make(self, review: Review) -> None:
-        """Keep a new review.
+        """Store a new review.
 
         Raises:
-            RequestInvalid: there are too many, or this one is there already.
+            RequestInvalid: there are too many, or this one exists already.
         """
         columns = reviews.c
         count = select(func.count()).select_from(reviews)
@@ -205,13 +205,13 @@ class ReviewStore:
             raise RequestInvalid("this review was made already", parameter="name") from None
 
     async def end(self, review: Review) -> None:
-        """It is to be signed no more; its signatures stay. Again is no error."""
+        """End a review: it is no longer due; its signatures stay. May be repeated."""
         change = update(reviews).where(reviews.c.id == review.id, reviews.c.ended_us.is_(None))
         async with self._database.writing() as connection:
             await connection.execute(change.values(ended_us=self._clock.utc_us()))
 
     async def sign(self, signature: Signature) -> bool:
-        """Keep a signature; False where somebody signed this span, or ended it, meanwhile."""
+        """Store a signature; False if somebody signed this span, or ended the review, meanwhile."""
         change = update(reviews).where(
             reviews.c.id == signature.review,
             reviews.c.looked_until_us == signature.since_us,
@@ -227,7 +227,7 @@ class ReviewStore:
     async def last_signatures(
         self, organisation: str, ids: Collection[str] | None = None
     ) -> dict[str, Signature]:
-        """The newest of each review of an organisation, or of some, by the review's id."""
+        """The newest signature of each review of an organisation, or of some, by review id."""
         last = review_signatures.c.until_us == reviews.c.looked_until_us
         query = (
             select(review_signatures)
@@ -241,7 +241,7 @@ class ReviewStore:
         return {row["review"]: Signature(**row) for row in rows}
 
     async def signatures(self, review: Review) -> list[Signature]:
-        """The newest first."""
+        """The newest signatures, newest first."""
         columns = review_signatures.c
         query = select(review_signatures).where(columns.review == review.id)
         query = query.order_by(columns.since_us.desc()).limit(SIGNATURES_SHOWN)
@@ -255,7 +255,7 @@ def _review_of(row: RowMapping) -> Review:
 
 
 def checked(review: Review) -> Review:
-    """A review that can be one.
+    """The review, if it is valid.
 
     Raises:
         RequestInvalid: with the field that is wrong.

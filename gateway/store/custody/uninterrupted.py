@@ -13,7 +13,7 @@ _Done = TypeVar("_Done")
 
 
 async def to_its_end(work: Coroutine[Any, Any, _Done]) -> _Done:
-    """Who is cancelled waits for it, and is cancelled then."""
+    """Run it to its end: if the caller is cancelled, the cancellation takes effect afterwards."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
