@@ -25,7 +25,7 @@ class FlatBatch:
 
     items: list[Item]
     spans: list[tuple[int, int]]
-    """From which position to which each item goes."""
+    """The start and end position of each item."""
     num_singles: int
     token_ids: torch.Tensor
     positions: torch.Tensor
@@ -35,16 +35,16 @@ class FlatBatch:
     lengths: torch.Tensor
     first_rows: list[int]
     firsts: torch.Tensor
-    """Where each chunk begins among the rows of all chunks, and how many those are."""
+    """The first row of each chunk among the rows of all chunks, and finally their number."""
     sources: torch.Tensor
-    """The row of the last chosen tokens that each token is, -1 where it is in `token_ids`."""
+    """For each token, its row among the last chosen tokens, or -1 if it is in `token_ids`."""
     scored_rows: torch.Tensor
-    """Rows whose scores somebody asked for: the last of a sampled item, and its drafts'."""
+    """Rows whose scores are needed: the last of a sampled item, and those of its drafts."""
     pending: list[tuple[int, str]] = field(default_factory=list)
-    """Rows whose token the step before chooses, and of which sequence it is."""
+    """Rows whose token the previous step chooses, each with its sequence."""
 
     def fill(self, last_tokens: Mapping[str, int], on_device: Mapping[str, int]) -> None:
-        """Put in the tokens that were not known when the step was planned, or where they are."""
+        """Put in the tokens that were not known when the step was planned, or their places."""
         token_ids, sources = self.token_ids.numpy(), self.sources.numpy()
         for row, name in self.pending:
             if (source := on_device.get(name)) is not None:
@@ -53,7 +53,7 @@ class FlatBatch:
                 token_ids[row] = last_tokens.get(name, 0)
 
     def to(self, device: torch.device) -> "FlatBatch":
-        """The same on a device, moved there in one piece; itself, if it is there."""
+        """The same on a device, moved there in one piece; itself if it is there already."""
         if device.type == "cpu":
             return self
         parts = {name: getattr(self, name) for name in _TENSORS}
@@ -69,14 +69,14 @@ _TENSORS = (
 
 
 def sent(numbers: npt.NDArray[np.int32], device: torch.device) -> torch.Tensor:
-    """The numbers on a device, by a copy that nobody waits for."""
+    """The numbers on a device, by an asynchronous copy."""
     if device.type == "cpu":
         return torch.from_numpy(numbers)
     return torch.from_numpy(numbers).pin_memory().to(device, non_blocking=True)
 
 
 def moved_together(parts: list[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
-    """Whole numbers of host memory as int32 on a device, sent in one piece."""
+    """Integers of host memory as int32 on a device, sent in one piece."""
     numbers = [part.numpy().ravel() for part in parts]
     packed = sent(np.concatenate(numbers, dtype=np.int32, casting="same_kind"), device)
     pieces = torch.split(packed, [part.numel() for part in parts])
@@ -84,7 +84,7 @@ def moved_together(parts: list[torch.Tensor], device: torch.device) -> list[torc
 
 
 def flatten(step: Step, block_size: int, tables: BlockTables | None = None) -> FlatBatch:
-    """Lay a step out in host memory, with placeholders where a token is not chosen yet."""
+    """Lay a step out in host memory, with placeholders for tokens not chosen yet."""
     singles = [item for item in step.items if item.end - item.start == 1]
     chunks = [item for item in step.items if item.end - item.start > 1]
     items = [*singles, *chunks]
@@ -105,7 +105,7 @@ def flatten(step: Step, block_size: int, tables: BlockTables | None = None) -> F
     table = (tables or BlockTables()).take([item.sequence for item in items])
     starts = np.array([item.start for item in items])
     ends = np.array([item.end for item in items])
-    # Of each token: its item, then its position, then the block that holds it.
+    # For each token: its item, then its position, then the block that holds it.
     owners = np.repeat(np.arange(len(items)), ends - starts)
     at = np.arange(len(token_ids)) - np.array(first_rows)[owners] + starts[owners]
     num_singles = len(singles)
@@ -129,7 +129,7 @@ def flatten(step: Step, block_size: int, tables: BlockTables | None = None) -> F
 
 
 class PagedAttention:
-    """What the decoder calls in each layer: store new keys and values, look at all of them."""
+    """Called by the decoder in each layer: stores new keys and values, and attends to all."""
 
     def __init__(
         self, spec: ModelSpec, pool: KvPool, batch: FlatBatch, native: FastKernels | None
@@ -162,7 +162,7 @@ class PagedAttention:
     def fused(
         self, layer: int, qkv: torch.Tensor, norms: HeadNorms | None, turn: Turn
     ) -> torch.Tensor | None:
-        """As `Attend.fused`; Gemma's norms are added to one and not for the compiled kernel."""
+        """As `Attend.fused`; not for Gemma, whose norms add one to the scale."""
         if self._native is None or (norms is not None and self._spec.norm_is_offset):
             return None
         places = (self._batch.blocks, self._batch.offsets)

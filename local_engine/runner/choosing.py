@@ -28,20 +28,21 @@ from local_engine.text.grammar import Grammar, GrammarRefused
 
 @dataclass(slots=True)
 class Kept:
-    """What a sequence keeps between its steps beside its blocks."""
+    """What a sequence keeps between its steps, besides its blocks."""
 
     seed: int
     is_drawn: bool
-    """Many rows of the kind are chosen at once; asked once, not at every token."""
+    """Whether many rows like this can be drawn at once; decided once, not at every token."""
     is_likeliest: bool
-    """It is always the likeliest token, and nobody asks more."""
+    """Whether it is always the likeliest token, and nothing else is asked."""
     grammar: Grammar | None = None
     seen: Seen | None = None
-    """What came before, where penalties or bad words ask for that."""
+    """The tokens before, if penalties or bad words need them."""
     allowed: torch.Tensor | None = None
-    """True for each token of the vocabulary that the request allows; nothing where all are."""
+    """True for each token of the vocabulary that the request allows; None if all are."""
     num_described: int = 0
-    """Prompt tokens whose log-probabilities were told: who starts over says nothing twice."""
+    """Prompt tokens whose log-probabilities were reported: a sequence that starts over repeats
+    none."""
 
 
 @dataclass(slots=True)
@@ -51,9 +52,11 @@ class Result:
     tokens: list[SampledToken] = field(default_factory=list)
     prompt_logprobs: list[SampledToken] = field(default_factory=list)
     refusal: str | None = None
-    """Why its grammar cannot be followed any further: no fault of the others in the step."""
+    """Why its grammar cannot be followed any further; the step's other sequences are not
+    affected."""
     is_broken: bool = False
-    """The model's scores are no numbers, as after an overflow: whatever was chosen is no answer."""
+    """The model's scores are not numbers, as after an overflow: whatever was chosen is no
+    answer."""
 
     @property
     def token_ids(self) -> list[int]:
@@ -62,15 +65,15 @@ class Result:
 
 @dataclass(slots=True)
 class Choice:
-    """A step's tokens, on their way or here."""
+    """A step's tokens, arrived or still on their way."""
 
     collect: Callable[[], dict[str, Result]]
-    """Waits for them, if need be; to be called once."""
+    """Waits for them, if necessary; to be called once."""
     rows: dict[str, int] | None = None
-    """Whose token is where in `Chooser.last`; nothing where rows are chosen one by one."""
+    """The place of each sequence's token in `Chooser.last`; None if rows are chosen one by one."""
 
 
-# More rows than that are chosen like those that somebody looks closer at.
+# If there are more rows, they are chosen one by one, like those that need a closer look.
 _MOST_ROWS = 4096
 
 
@@ -90,19 +93,19 @@ class Chooser:
         self._drawing = choose_drawing(device)
         self._kept: dict[str, Kept] = {}
         self.last: torch.Tensor | None = None
-        """The tokens of the step before, where a device works on by itself: always in the same
-        place, as recordings ask."""
+        """The tokens of the previous step, if the device works asynchronously: always in the same
+        place, as recordings require."""
         if timeline.works_on:
             self.last = torch.zeros(_MOST_ROWS, dtype=torch.int64, device=device)
 
     def known(self, token_ids: torch.Tensor, sources: torch.Tensor) -> torch.Tensor:
-        """`token_ids`, and what was chosen in the step before where `sources` says so."""
+        """`token_ids`, with the tokens chosen in the previous step where `sources` says so."""
         if self.last is None:
             return token_ids
         return torch.where(sources < 0, token_ids, self.last[sources.clamp(min=0)])
 
     def choose(self, batch: FlatBatch, logits: torch.Tensor) -> Choice:
-        """What comes of `logits` [scored rows, vocabulary] for every item of the batch."""
+        """The results of `logits` [scored rows, vocabulary] for every item of the batch."""
         sampled = [item for item in batch.items if item.is_sampled]
         newest = self._newest(batch, sampled, logits.device)
         if self.last is not None and self._is_all_drawn(batch, sampled):
@@ -110,7 +113,7 @@ class Chooser:
         return Choice(lambda: self._choose_singly(batch, logits, newest))
 
     def _newest(self, batch: FlatBatch, sampled: list[Item], device: torch.device) -> torch.Tensor:
-        """What each scored row has read last; nothing where nobody looks back."""
+        """The token that each scored row has read last; nothing if no row looks back."""
         if not any(item.sequence.params.looks_back for item in sampled):
             return batch.token_ids[:0]
         rows = batch.scored_rows
@@ -152,7 +155,7 @@ class Chooser:
             else:
                 tokens = self._drawing.draw(scores, rows)
         last[: len(sampled)].copy_(tokens)
-        # What was chosen may come of no numbers: the model's score of it goes home with it.
+        # The chosen score may not be a number: the model's score of the token is returned with it.
         weights = logits.gather(1, tokens.unsqueeze(1)).squeeze(1)
         arriving = sending(self._timeline, (tokens, weights), described(logits, rows, tokens))
 
@@ -180,7 +183,7 @@ class Chooser:
             if not item.is_sampled:
                 continue
             num_rows = 1 + item.num_drafts if num_rows == 0 else 0
-            # A prompt whose rows were all described ends in the row that is sampled.
+            # If all rows of a prompt were described, the last one is the row that is sampled.
             start = first if num_rows else first - 1
             sampled.append((item, range(start, start + 1 + item.num_drafts)))
             first += num_rows
@@ -212,14 +215,15 @@ class Chooser:
         if (seen := kept.seen) is not None:
             end = sequence.num_prompt_tokens + _position_of(item) - 1
             seen.note(sequence.token_ids[sequence.num_prompt_tokens + seen.num_written : end])
-            # The row counts only if all drafts before it are accepted; its newest is the last.
+            # The row counts only if all drafts before it are accepted; its newest token is the last
+            # of them.
             if num_drafts := position - _position_of(item):
                 drafts = sequence.draft_token_ids[: num_drafts - 1]
                 seen = seen.followed_by([sequence.token_ids[end], *drafts])
         return Row(row, sequence.params, kept.seed, position, seen)
 
     def _drawn(self, scores: torch.Tensor, rows: list[Row]) -> dict[int, int]:
-        """Tokens for those rows in which noise decides, too."""
+        """Tokens for those rows whose choice also depends on noise."""
         noisy = [row for row in rows if not row.params.is_greedy]
         if not noisy:
             return {}
@@ -234,10 +238,10 @@ class Chooser:
         rows: range,
         newest: torch.Tensor,
     ) -> Iterator[SampledToken]:
-        """Choose row by row while the draft says the same; the first that differs is the last.
+        """Choose row by row while the draft agrees; the first token that differs is the last.
 
         A draft is one token and no distribution, so choosing from the true distribution and
-        comparing *is* rejection sampling: the draft stands with exactly its own probability, and
+        comparing *is* rejection sampling: the draft is kept with exactly its own probability, and
         the output is the one that would have been without drafts, draw by draw.
         """
         sequence = item.sequence
@@ -246,7 +250,7 @@ class Chooser:
         if params.looks_back and not kept.is_drawn and (num_written := _position_of(item)):
             end = sequence.num_prompt_tokens + num_written - 1
             written = sequence.token_ids[sequence.num_prompt_tokens : end]
-            # The sequence itself may not know this one yet.
+            # The sequence itself may not know this token yet.
             written.append(int(newest[rows.start]))
         drafts = [*sequence.draft_token_ids, None]
         for at, (row, draft) in enumerate(zip(rows, drafts, strict=False), _position_of(item)):
@@ -279,7 +283,7 @@ class Chooser:
         return sample(scores, sequence.params, history, kept.seed)
 
     def _describe_prompt(self, item: Item, logits: torch.Tensor, first: int, result: Result) -> int:
-        """Log-probabilities of prompt tokens, where asked for; returns the rows they took."""
+        """Log-probabilities of prompt tokens, if asked for; returns the rows they took."""
         sequence, num_top = item.sequence, item.sequence.params.prompt_logprobs
         if num_top is None or item.start >= sequence.num_prompt_tokens:
             return 0
@@ -318,9 +322,9 @@ class Chooser:
 def _break_off(
     logits: torch.Tensor, sampled: list[tuple[Item, range]], results: dict[str, Result]
 ) -> None:
-    """Take back what was chosen from scores that are no numbers, and say so.
+    """Withdraw what was chosen from scores that are not numbers, and report it.
 
-    The chosen score tells: of scores with a NaN or an infinity that one counts as the highest.
+    The chosen score tells: a NaN or an infinity among the scores counts as the highest.
     """
     chosen = [
         (row, token.token_id, results[item.sequence.sequence_id])

@@ -19,29 +19,29 @@ from local_engine.runner.seen import Seen
 from local_engine.sampling_params import SamplingParams
 
 
-# Colder than this is greedy for every purpose but division.
+# Lower temperatures than this are as good as greedy; it only keeps the division safe.
 _COLDEST = 1e-4
 
 
 class Row(NamedTuple):
-    """A row of scores, who asked for it, and what its noise is made of."""
+    """A row of scores, the request it belongs to, and what its noise is made of."""
 
     at: int
     params: SamplingParams
     seed: int
     position: int
     seen: Seen | None = None
-    """What came before, where penalties or bad words ask for that."""
+    """The tokens before, if penalties or bad words need them."""
 
 
 class Drawing(Protocol):
     """Chosen once for the device."""
 
     def can_draw(self, params: SamplingParams) -> bool:
-        """Whether scores, what was written and noise decide, in a way that is known here."""
+        """Whether only scores, earlier tokens and noise decide, in a way supported here."""
 
     def draw(self, logits: torch.Tensor, rows: list[Row]) -> torch.Tensor:
-        """Tokens [rows] from float32 `logits`, where those are."""
+        """Tokens [rows] from float32 `logits`, on the same device."""
 
 
 class ReferenceDrawing:
@@ -61,7 +61,7 @@ class ReferenceDrawing:
 
 
 class TritonDrawing:
-    """By one or two kernels; what they need to know of all rows travels in one piece."""
+    """By one or two kernels; what they need to know of all rows is sent in one piece."""
 
     def __init__(self) -> None:
         self._kernels: Any = importlib.import_module("local_engine.kernels.triton_sample")
@@ -88,7 +88,7 @@ class TritonDrawing:
 
 
 def choose_drawing(device: torch.device) -> Drawing:
-    """Triton's kernels where they run, the reference elsewhere."""
+    """Triton's kernels if they run on this device, otherwise the reference."""
     if device.type != "cuda" or importlib.util.find_spec("triton") is None:
         return ReferenceDrawing()
     return TritonDrawing()

@@ -23,7 +23,7 @@ def fuse(
 ) -> None:
     """Join products that share their input, and give each the kernel of this device.
 
-    `make_linear` takes the place of the device's own choice, e.g. for weights in fewer bits.
+    `make_linear` replaces the device's own choice, e.g. for weights in fewer bits.
     """
     make = make_linear or choose_linear(device, decoder.model.norm.weight.dtype)
     products = triton_products(device)
@@ -42,6 +42,6 @@ def is_recordable(
     *,
     is_deterministic: bool,
 ) -> bool:
-    """Whether a step asks the device nothing: experts one by one ask it which were chosen."""
+    """Whether a step needs nothing back from the device, as experts run one by one do."""
     is_grouped = triton_products(device) is not None and make_linear is None
     return decoder.spec.moe is None or (is_grouped and not is_deterministic)

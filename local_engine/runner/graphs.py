@@ -14,9 +14,9 @@ from local_engine.runner.batch import FlatBatch, sent
 
 
 Forward = Callable[[FlatBatch], torch.Tensor]
-# Computes a batch once and returns what computes it again, from the same buffers into the same.
+# Computes a batch once and returns a function that computes it again, with the same buffers.
 Record = Callable[[Forward, FlatBatch], Callable[[], torch.Tensor]]
-# A number per row each, and what a row says that nobody asked for.
+# One number per row each, and its value in rows that are not used.
 _FIELDS = {
     "token_ids": 0,
     "positions": 0,
@@ -31,7 +31,7 @@ _MOST = 256
 
 
 def record_plainly(forward: Forward, batch: FlatBatch) -> Callable[[], torch.Tensor]:
-    """No recording at all: buffers and padding as they would be, on any device."""
+    """No recording: buffers and padding as with one, on any device."""
     return lambda: forward(batch)
 
 
@@ -45,7 +45,7 @@ class CudaRecorder:
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            # What compiles or allocates for good does it before the recording.
+            # Compilation and permanent allocations have to happen before the recording.
             forward(batch)
             forward(batch)
         torch.cuda.current_stream().wait_stream(side)
@@ -74,7 +74,7 @@ class DecodeGraphs:
     ) -> None:
         self.num_played = 0
         self._sizes = graph_sizes(min(most, _MOST))
-        # A batch's table ends in whole tiles of attention.
+        # A batch's table ends in complete tiles of attention.
         self._fields = torch.zeros(
             (len(_FIELDS), self._sizes[-1]), dtype=torch.int32, device=device
         )
@@ -86,7 +86,7 @@ class DecodeGraphs:
         }
 
     def scores(self, batch: FlatBatch) -> torch.Tensor | None:
-        """Scores of every row; `None` if the batch is not one that was recorded."""
+        """Scores of every row; `None` if there is no recording for the batch."""
         rows, width = batch.table.shape
         is_decode = batch.num_singles == len(batch.spans) == len(batch.scored_rows)
         if not is_decode or rows > self._sizes[-1] or width > self._inputs.table.shape[1]:
@@ -97,7 +97,7 @@ class DecodeGraphs:
         return self._plays[size]()[:rows]
 
     def _put(self, batch: FlatBatch, rows: int, width: int) -> None:
-        """Send a batch into the buffers, in one piece; rows that nobody asked for are padded."""
+        """Copy a batch into the buffers, in one piece; unused rows are padded."""
         inputs, most = self._inputs, self._sizes[-1]
         numbers = np.zeros(len(_FIELDS) * most + rows * width, np.int32)
         fields = numbers[: len(_FIELDS) * most].reshape(len(_FIELDS), most)
@@ -132,7 +132,7 @@ def _blank(fields: torch.Tensor, table_width: int) -> FlatBatch:
 
 
 def _first_rows(batch: FlatBatch, rows: int) -> FlatBatch:
-    """Views of the first rows: what is copied into the buffers is seen by every size."""
+    """Views of the first rows: what is copied into the buffers is visible to every size."""
     return replace(
         batch,
         spans=batch.spans[:rows],

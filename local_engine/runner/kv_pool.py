@@ -15,7 +15,7 @@ KV_DTYPES: dict[str, torch.dtype | None] = {"auto": None, "fp8": FP8}
 class KvPool:
     """Tensors for blocks 0 … `num_blocks`; block 0 belongs to nobody and takes padded writes.
 
-    In fp8 one scale of 1 serves all: keys and values are of the order of one, and what is larger
+    In fp8 one scale of 1 serves all: keys and values are of the order of one, and anything larger
     than 448 is stored as 448.
     """
 
@@ -50,17 +50,17 @@ class KvPool:
         k: torch.Tensor,
         v: torch.Tensor,
     ) -> None:
-        """Put [tokens, kv_heads, dim] at the given places."""
+        """Store [tokens, kv_heads, dim] at the given places."""
         keys, values = self.keys[layer], self.values[layer]
         if keys.dtype == FP8:
-            # Indexed writes know no fp8; its bytes are as good.
+            # Indexed writes do not support fp8; its bytes do as well.
             keys, values = keys.view(torch.uint8), values.view(torch.uint8)
             k, v = (x.clamp(-_FP8_MOST, _FP8_MOST).to(FP8).view(torch.uint8) for x in (k, v))
         keys[blocks, :, :, offsets] = k.to(keys.dtype)
         values[blocks, :, offsets] = v.to(values.dtype)
 
     def apply(self, copies: tuple[BlockCopy, ...]) -> None:
-        """Do the moves that the scheduler asked for, in their order."""
+        """Do the copies that the scheduler ordered, in their order."""
         for copy in copies:
             if copy.kind is CopyKind.ZERO:
                 for tensor in (*self.keys, *self.values):

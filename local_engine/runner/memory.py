@@ -13,7 +13,7 @@ _GPU_SHARE = 0.85
 
 
 class KvBudget(msgspec.Struct, frozen=True):
-    """The arithmetic, in bytes and blocks, as it is printed at start."""
+    """The calculation, in bytes and blocks, as printed at start."""
 
     weight_bytes: int
     kv_bytes_per_token: int
@@ -44,7 +44,7 @@ def plan_memory(
     weight_bytes = sum(weights.values())
     per_token = spec.kv_bytes_per_token(dtype.itemsize)
     per_block = per_token * BLOCK_SIZE
-    # More than every place filled to the brim is of no use.
+    # More than every place filled completely is of no use.
     most = max_running * -(-spec.context_window // BLOCK_SIZE)
     num_blocks = min(most, (kv_memory_bytes or _kv_bytes(device, weight_bytes)) // per_block)
     if num_blocks < 2:

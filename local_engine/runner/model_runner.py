@@ -30,7 +30,7 @@ from local_engine.text.grammar import Grammar
 
 
 class Ranks(Protocol):
-    """The other ranks: they are told what to compute before rank 0 computes it."""
+    """The other ranks: each is told what to compute before rank 0 computes it."""
 
     def step(self, step: Step, batch: FlatBatch | None) -> None: ...
 
@@ -52,14 +52,14 @@ class Launched:
 
     choice: Choice | None = None
     marks: tuple[Mark, Mark] | None = None
-    """The device's own time, before and after."""
+    """Times before and after, on the device's own clock."""
     results: dict[str, Result] | None = None
     error: Exception | None = None
-    """Why there are no results; raised when they are collected, and nowhere else."""
+    """Why there are no results; raised only when they are collected."""
 
     @property
     def took_s(self) -> float:
-        """How long the device worked on it; known once its results are there."""
+        """How long the device worked on it; known once its results have arrived."""
         assert self.marks is not None, "only a device that works on by itself has its own time"
         started, ended = self.marks
         return started.seconds_to(ended)
@@ -108,7 +108,7 @@ class ModelRunner:
 
     @torch.inference_mode()
     def launch(self, prepared: Prepared) -> Launched:
-        """Tell the device what to compute; on a GPU it works on after this returns."""
+        """Tell the device what to compute; a GPU goes on working after this returns."""
         before = self._launched.choice
         if before is not None and before.rows is None:
             # Tokens that are chosen row by row must be known before the next step uses them.
@@ -134,7 +134,7 @@ class ModelRunner:
 
     @torch.inference_mode()
     def collect(self, launched: Launched) -> dict[str, Result]:
-        """Wait for a step's results, if need be; raises any error from choosing its tokens."""
+        """Wait for a step's results, if necessary; raises any error from choosing its tokens."""
         self._settle(launched)
         if launched.error is not None:
             raise launched.error
@@ -172,7 +172,7 @@ class ModelRunner:
 
     @torch.inference_mode()
     def record_decodes(self, record: Record, most: int) -> None:
-        """Replay steps of up to `most` single tokens from recordings from now on.
+        """From now on, replay steps of up to `most` single tokens from recordings.
 
         With other ranks, or experts that multiply one by one, they are computed without recordings.
         """
@@ -187,7 +187,7 @@ class ModelRunner:
         )
 
     def is_usable(self) -> bool:
-        """Whether the device still computes: after a bad access a process has lost its GPU."""
+        """Whether the device still computes: after an invalid access a process has lost its GPU."""
         try:
             self.timeline.catch_up()
         except RuntimeError:

@@ -15,20 +15,20 @@ import torch
 
 
 EVERY_S: Final = 1.0
-"""Asking a driver takes time from steps."""
+"""The time between looks: asking a driver takes time from steps."""
 _GROUPS: Final = Path("/sys/fs/cgroup")
 _OWN: Final = Path("/proc/self")
 
 
 class Occupancy(NamedTuple):
-    """Of one device, in bytes."""
+    """The memory of one device, in bytes."""
 
     total_bytes: int
     free_bytes: int
 
 
 class Gauge:
-    """Looks at one device at most once a second; between looks it says what it saw."""
+    """Looks at one device at most once a second; in between it repeats the last result."""
 
     def __init__(self, device: torch.device, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._device = device
@@ -52,7 +52,7 @@ def _look(device: torch.device) -> Occupancy:
 
 
 def _held_bytes() -> int:
-    """Resident memory of this process; 0 where the system does not say."""
+    """Resident memory of this process; 0 if the system does not say."""
     try:
         pages = int((_OWN / "statm").read_text().split()[1])
     except OSError:
@@ -61,7 +61,7 @@ def _held_bytes() -> int:
 
 
 def _limits(own: Path, groups: Path) -> Iterator[int]:
-    """All bounds on this process: the machine's memory, and that of each group it is in."""
+    """All memory limits of this process: the machine's, and those of its control groups."""
     yield os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
         lines = (own / "cgroup").read_text().splitlines()
@@ -75,7 +75,7 @@ def _limits(own: Path, groups: Path) -> Iterator[int]:
         name = "memory.limit_in_bytes" if controllers else "memory.max"
         inside = Path(place.lstrip("/"))
         for folder in (inside, *inside.parents):
-            # Inside a container its own group is the top, whatever it is called outside.
+            # Inside a container its own group is the top one, whatever its name outside.
             if found := _number(top / folder / name):
                 yield found
 

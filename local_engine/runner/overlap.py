@@ -31,20 +31,20 @@ class Lane(Protocol):
     is_ahead: bool
 
     def start(self, prepared: Prepared) -> Callable[[], Computed]:
-        """What returned is called for the results; it raises what computing raised."""
+        """Returns a function that gives the results; it raises what computing raised."""
 
     def close(self) -> None: ...
 
 
 def choose_lane(runner: ModelRunner, *, is_ahead: bool) -> Lane:
-    """A GPU works on by itself; a CPU needs a thread to."""
+    """A GPU works asynchronously by itself; a CPU needs a thread for that."""
     if is_ahead and runner.timeline.works_on:
         return DeviceLane(runner)
     return HostLane(partial(_compute, runner), runner.clock_s, is_ahead=is_ahead)
 
 
 class DeviceLane:
-    """Steps that wait in a GPU's own queue: the next one begins when the one before has ended."""
+    """Steps wait in a GPU's own queue: each begins when the previous one has ended."""
 
     is_ahead = True
 
@@ -59,13 +59,13 @@ class DeviceLane:
         return lambda: Computed(self._runner.collect(launched), launched.took_s)
 
     def close(self) -> None:
-        # A device that is lost has nothing to be waited for.
+        # There is nothing to wait for on a device that is lost.
         with suppress(RuntimeError):
             self._runner.timeline.catch_up()
 
 
 class HostLane:
-    """Steps that are computed when they are asked for, or by a thread of their own."""
+    """Steps are computed when their results are asked for, or by a thread of their own."""
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ def sum_over_ranks(x: torch.Tensor) -> torch.Tensor:
 
 
 def local_spec(spec: ModelSpec, world: int) -> ModelSpec:
-    """What one rank sees: its share of heads; raises `ModelRefused` if they do not divide."""
+    """One rank's model, with its share of heads; raises `ModelRefused` if they do not divide."""
     sizes = {
         "attention heads": spec.num_heads,
         "key/value heads": spec.num_kv_heads,
@@ -85,7 +85,7 @@ def _keep_inputs(linear: nn.Linear, rank: int, world: int) -> None:
     linear.in_features = linear.weight.shape[1]
     bias: torch.Tensor | None = linear.bias
     if bias is not None and rank > 0:
-        # The parts are added up: only one of them may bring the bias.
+        # The parts are added up, so only one of them may have the bias.
         linear.bias = _frozen(torch.zeros_like(bias))
 
 
@@ -94,7 +94,7 @@ def _frozen(tensor: torch.Tensor) -> nn.Parameter:
 
 
 class Message(msgspec.Struct, array_like=True):
-    """What the other ranks are to do: a step, a text to be read whole, or to go home."""
+    """What the other ranks have to do: compute a step, read a text to its end, or stop."""
 
     copies: list[tuple[int, int, int]] = []
     spans: list[tuple[int, int]] = []
@@ -106,7 +106,7 @@ class Message(msgspec.Struct, array_like=True):
     table: list[list[int]] = []
     first_rows: list[int] = []
     is_whole: bool = False
-    """`token_ids` are a text of their own: no keys and values are kept of it."""
+    """`token_ids` are a text of their own: none of its keys and values are kept."""
     is_end: bool = False
 
 
@@ -114,10 +114,10 @@ _DECODER = msgspec.msgpack.Decoder(Message)
 
 
 class Leader:
-    """Rank 0 as it speaks to the others; each says what rank 0 is about to compute."""
+    """Rank 0's side towards the others; each message says what rank 0 is about to compute."""
 
     def step(self, step: Step, batch: FlatBatch | None) -> None:
-        """A step's moves, and its tokens unless it has only moves."""
+        """A step's copies, and its tokens unless it has only copies."""
         copies = [(copy.kind.value, copy.block_id, copy.host_slot) for copy in step.copies]
         if batch is None:
             _send(Message(copies))
@@ -136,11 +136,11 @@ class Leader:
         _send(message)
 
     def text(self, token_ids: list[int]) -> None:
-        """A text that is read whole, for its embedding."""
+        """A text that is read to its end, for its embedding."""
         _send(Message(token_ids=token_ids, is_whole=True))
 
     def end(self) -> None:
-        """Let the other ranks go home."""
+        """Let the other ranks stop."""
         _send(Message(is_end=True))
 
 
@@ -159,17 +159,17 @@ def _receive() -> Message:
 
 
 def fewest(*counts: int) -> tuple[int, ...]:
-    """Of each count the smallest that any rank named: what all of them have."""
+    """The smallest of each count on any rank: what all of them have."""
     agreed = torch.tensor(counts)
     dist.all_reduce(agreed, dist.ReduceOp.MIN)
     return tuple(agreed.tolist())
 
 
 class Follower:
-    """A rank beyond the first: its share of the decoder and of keys and values, and no opinion."""
+    """A rank other than rank 0: its share of the decoder, keys and values; decides nothing."""
 
     def __init__(self, decoder: Decoder, device: torch.device, options: ShareOptions) -> None:
-        """Everything but the decoder's share and the device is as rank 0 has it."""
+        """Everything except the decoder's share and the device is as on rank 0."""
         share = Share(decoder, device, options)
         self._device = device
         self._decoder, self._native, self._pool = share.decoder, share.native, share.pool

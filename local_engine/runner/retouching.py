@@ -21,7 +21,8 @@ from local_engine.runner.timeline import Timeline
 from local_engine.sampling_params import SamplingParams
 
 
-# As many rows over a whole vocabulary as a CPU's caches hold: with 64 each costs three times more.
+# This many rows over a complete vocabulary fit into a CPU's caches: with 64 each costs three times
+# more.
 _MOST_RANKED = 8
 
 
@@ -30,7 +31,7 @@ class Described:
     """Log-probabilities of some rows: of the chosen tokens and of the likeliest ones."""
 
     at: list[int]
-    """The rows, among those that were chosen for."""
+    """The rows, among those for which tokens were chosen."""
     nums_top: list[int]
     """How many alternatives each of them asked for."""
     chosen: torch.Tensor
@@ -39,7 +40,7 @@ class Described:
 
 
 def is_asked_about(params: SamplingParams) -> bool:
-    """Whether a request asks anything about single tokens."""
+    """Whether a request asks for anything about single tokens."""
     is_biased = bool(params.logit_bias) or params.min_tokens > 0
     return params.logprobs or is_biased or params.looks_back or params.is_narrowed
 
@@ -48,13 +49,13 @@ def is_asked_about(params: SamplingParams) -> bool:
 def retouched(
     logits: torch.Tensor, rows: Many[Row], eos_token_ids: Many[int], newest: torch.Tensor
 ) -> Iterator[torch.Tensor]:
-    """Float32 scores [rows, vocabulary] as `sampler.adjusted` has them, to the last bit.
+    """Float32 scores [rows, vocabulary], bit for bit as `sampler.adjusted` gives them.
 
-    `newest` [rows] is what each row has read last: where that was written, `Row.seen` is what came
-    before it, since only the device may know it yet.
+    `newest` [rows] is the token that each row has read last: if that was written, `Row.seen` is
+    what came before it, since only the device may know it yet.
 
-    They are `logits` itself, which is as it was afterwards: no vocabulary is copied for it.
-    No place gets two values by one operation, so a GPU comes to the same in whatever order.
+    They are `logits` itself, which is restored afterwards: no vocabulary is copied. One operation
+    never writes two values to a place, so a GPU gives the same result in any order.
     """
     asked = (_penalties(rows), _firsts(rows), _additions(rows, eos_token_ids), _begun(rows))
     if not any(whole.size for wholes, _ in asked for whole in wholes):
@@ -74,13 +75,13 @@ def retouched(
             written = newest[first_at]
             first, scores = found(first_at, written), found(at, token_ids)
             logits[first_at, written] = _penalised(first, first_factors, first_lost)
-            # Who was written before, too, is among these, which have the last word.
+            # A newest token that was also written before is among these, which have the last word.
             lost = torch.where(token_ids == newest[at], more, lost)
             logits[at, token_ids] = _penalised(scores, factors, lost)
         if touched_at.numel():
             logits[touched_at, touched_ids] = found(touched_at, touched_ids) + added
         if begun_at.numel():
-            # Several words may end alike: what is added twice is nothing, or minus infinity.
+            # Several words may end alike: what is added twice is 0, or minus infinity.
             found(begun_at, begun_ids)
             ends = torch.where(newest[begun_at] == begun_by, -torch.inf, 0.0)
             logits.index_put_((begun_at, begun_ids), ends, accumulate=True)
@@ -97,7 +98,7 @@ _Amounts = list[npt.NDArray[np.float32]]
 def _sent(
     asked: Many[tuple[_Wholes, _Amounts]], device: torch.device
 ) -> tuple[Many[torch.Tensor], Many[torch.Tensor]]:
-    """All whole numbers and all amounts on a device, by one copy."""
+    """All integers and all amounts on a device, by one copy."""
     wholes = [part for parts, _ in asked for part in parts]
     amounts = [part for _, parts in asked for part in parts]
     packed = sent(np.concatenate([*wholes, *(part.view(np.int32) for part in amounts)]), device)
@@ -111,9 +112,9 @@ def _penalised(scores: torch.Tensor, factors: torch.Tensor, lost: torch.Tensor) 
 
 
 def _penalties(rows: Many[Row]) -> tuple[_Wholes, _Amounts]:
-    """Rows and tokens; what repetition divides by, and what the rest takes off.
+    """Rows and tokens; the divisor for repetition, and what the other penalties subtract.
 
-    The last amounts are those of a token that is the newest one, too.
+    The last amounts apply if the token is also the newest one.
     """
     wholes = [np.zeros((2, 0), np.int32)]
     amounts = [np.zeros((3, 0), np.float32)]
@@ -127,7 +128,7 @@ def _penalties(rows: Many[Row]) -> tuple[_Wholes, _Amounts]:
 
 
 def _firsts(rows: Many[Row]) -> tuple[_Wholes, _Amounts]:
-    """Rows; by what their newest token is divided if it is new, and what is taken off."""
+    """Rows; the divisor of their newest token if it is new, and what is subtracted from it."""
     found = [
         (row.at, row.params.repetition_penalty, row.seen.first_amount)
         for row in rows
@@ -153,7 +154,7 @@ def _additions(rows: Many[Row], eos_token_ids: Many[int]) -> tuple[_Wholes, _Amo
 
 
 def _begun(rows: Many[Row]) -> tuple[_Wholes, _Amounts]:
-    """Rows, tokens that end a bad word, and after which token they do: all before that is there."""
+    """Rows, tokens that end a bad word, and the token before, which completes its start."""
     found = [
         (row.at, last, by)
         for row in rows
@@ -165,7 +166,7 @@ def _begun(rows: Many[Row]) -> tuple[_Wholes, _Amounts]:
 
 
 def described(logits: torch.Tensor, rows: list[Row], tokens: torch.Tensor) -> Described | None:
-    """What is to be told of `tokens` [rows], chosen from these rows; nothing if nobody asks."""
+    """What to report about `tokens` [rows], chosen from these rows; None if nobody asks."""
     at = [number for number, row in enumerate(rows) if row.params.logprobs]
     if not at:
         return None
@@ -180,9 +181,9 @@ def described(logits: torch.Tensor, rows: list[Row], tokens: torch.Tensor) -> De
 
 
 def ranked(logits: torch.Tensor, token_ids: Many[int], num_top: int) -> list[SampledToken]:
-    """Of given tokens, such as a prompt's, what the scores before each of them said.
+    """The log-probabilities of given tokens, such as a prompt's, by the scores before each.
 
-    `logits` is float32 [tokens, vocabulary]; `num_top` alternatives are named to each token.
+    `logits` is float32 [tokens, vocabulary]; `num_top` alternatives are given for each token.
     """
     given = sent(np.array(token_ids, np.int32), logits.device).long()[:, None]
     parts = []
@@ -201,7 +202,7 @@ def ranked(logits: torch.Tensor, token_ids: Many[int], num_top: int) -> list[Sam
 def sending(
     timeline: Timeline, chosen: tuple[torch.Tensor, torch.Tensor], about: Described | None
 ) -> Callable[[], list[tuple[SampledToken, float]]]:
-    """Tokens [rows] and their scores [rows] on their way home, with what is told of them."""
+    """Start sending tokens [rows] and scores [rows] to the host, with what is reported on them."""
     if about is None:
         bare = timeline.sending([*chosen])
 

@@ -14,7 +14,7 @@ from local_engine.kernels.sampling_noise import gumbel, row_key
 from local_engine.sampling_params import SamplingParams
 
 
-# Sorting a whole vocabulary for one token is dear; the likeliest few nearly always hold top_p.
+# Sorting a complete vocabulary for one token is slow; the likeliest few nearly always hold top_p.
 _FIRST_CANDIDATES = 1024
 
 
@@ -28,18 +28,18 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class SampledToken:
-    """The chosen token; its log-probability and the best alternatives where asked for."""
+    """The chosen token; its log-probability and the best alternatives if asked for."""
 
     token_id: int
     logprob: float | None = None
     top: tuple[TokenLogprob, ...] = ()
     rank: int | None = None
-    """1 for the likeliest one; known of a prompt's tokens only."""
+    """1 for the likeliest token; known only for a prompt's tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What a choice may depend on besides the scores."""
+    """What a choice may depend on, besides the scores."""
 
     prompt: Tokens[int] = ()
     written: Tokens[int] = ()
@@ -55,7 +55,7 @@ def sample(
 ) -> SampledToken:
     """Choose from float32 `logits` [vocabulary].
 
-    Randomness depends on `seed` and the number of tokens written so far alone, so that a request
+    Randomness depends only on `seed` and the number of tokens written so far, so that a request
     repeats itself whatever else is running.
     """
     scores = adjusted(logits, params, history)
@@ -70,7 +70,7 @@ def sample(
 
 
 def describe_token(logits: torch.Tensor, token_id: int, num_top: int | None) -> SampledToken:
-    """The token with its log-probability and `num_top` alternatives; bare if that is `None`."""
+    """The token with its log-probability and `num_top` alternatives; without both for `None`."""
     if num_top is None:
         return SampledToken(token_id)
     logprobs = logits.log_softmax(dim=-1)
@@ -101,7 +101,7 @@ def truncated_probabilities(scores: torch.Tensor, params: SamplingParams) -> tor
     if params.min_p > 0.0:
         kept &= ordered >= params.min_p * ordered[0]
     kept[0] = True
-    # Of equal ones none is better than the others.
+    # Tokens with equal probability are treated alike.
     kept |= ordered >= ordered[kept][-1]
     chosen = torch.zeros_like(probabilities)
     chosen[order[kept]] = ordered[kept]
@@ -111,7 +111,7 @@ def truncated_probabilities(scores: torch.Tensor, params: SamplingParams) -> tor
 def _candidates(
     probabilities: torch.Tensor, params: SamplingParams
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokens in falling order, as many as the truncations can possibly keep."""
+    """Tokens in descending order, as many as the truncations can possibly keep."""
     size = probabilities.shape[-1]
     count = max(_FIRST_CANDIDATES, params.top_k)
     if count < size and size > 4 * _FIRST_CANDIDATES:
@@ -146,9 +146,9 @@ def adjusted(logits: torch.Tensor, params: SamplingParams, history: History) -> 
 
 
 def _within(allowed: torch.Tensor, never: list[int]) -> torch.Tensor:
-    """What a grammar allows and nobody forbids; all of the former if nothing is left of it.
+    """What a grammar allows and nobody forbids; all that it allows if nothing would be left.
 
-    Without a token to choose the first of the vocabulary would be chosen, which follows nothing.
+    Without any candidate the first token of the vocabulary would be chosen, which follows no rule.
     """
     if not never:
         return allowed
@@ -158,7 +158,7 @@ def _within(allowed: torch.Tensor, never: list[int]) -> torch.Tensor:
 
 
 def _penalised(scores: torch.Tensor, params: SamplingParams, history: History) -> torch.Tensor:
-    """In as many operations for a long text as for a short one: it is done for every token."""
+    """As many operations for a long text as for a short one, since this runs for every token."""
     if params.repetition_penalty != 1.0:
         texts = [*history.prompt, *history.written]
         seen = torch.tensor(texts, dtype=torch.long, device=scores.device)
@@ -174,7 +174,7 @@ def _penalised(scores: torch.Tensor, params: SamplingParams, history: History) -
 
 
 def forbidden(params: SamplingParams, history: History) -> list[int]:
-    """Ends that come too early, and the last token of every bad word that has begun."""
+    """End tokens that come too early, and the last token of every bad word that has begun."""
     never: list[int] = []
     if history.num_written < params.min_tokens:
         never += [*history.eos_token_ids, *params.stop_token_ids]

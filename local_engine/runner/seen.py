@@ -17,13 +17,13 @@ _FIRST_PLACES = 64
 
 @dataclass(slots=True)
 class Seen:
-    """Of one sequence; each token stands in it once, and how often it was written."""
+    """The distinct tokens of one sequence, and how often each was written."""
 
     params: SamplingParams
     prompt: InitVar[Tokens[int]] = ()
     num_written: int = 0
     tail: list[int] = field(default_factory=list)
-    """The last ones written, as many as a bad word needs that lacks its end."""
+    """The last written tokens, as many as a bad word needs that lacks only its end."""
     _places: dict[int, int] = field(default_factory=dict)
     _token_ids: npt.NDArray[np.int32] = field(
         default_factory=lambda: np.zeros(_FIRST_PLACES, np.int32)
@@ -38,7 +38,7 @@ class Seen:
                 self._place_of(token_id)
 
     def note(self, token_ids: Tokens[int]) -> None:
-        """These were written after those that are known."""
+        """Add tokens that were written after the known ones."""
         self.num_written += len(token_ids)
         longest = max((len(word) - 1 for word in self.params.bad_token_ids), default=0)
         if longest:
@@ -49,7 +49,7 @@ class Seen:
                 self._counts[place] += 1
 
     def followed_by(self, token_ids: Tokens[int]) -> "Seen":
-        """What it would be if these, which are guessed only, were written; it stays as it is."""
+        """A copy as if these tokens, which are only guessed, had been written."""
         places, numbers, counts = dict(self._places), self._token_ids.copy(), self._counts.copy()
         other = replace(self, prompt=(), _places=places, _token_ids=numbers, _counts=counts)
         other.note(token_ids)
@@ -57,16 +57,16 @@ class Seen:
 
     @property
     def token_ids(self) -> npt.NDArray[np.int32]:
-        """Each once, in no order; of a prompt only where repetition is penalised."""
+        """Each token once, in no order; prompt tokens only if repetition is penalised."""
         return self._token_ids[: len(self._places)]
 
     def amounts(self, num_more: int = 0) -> npt.NDArray[np.float64]:
-        """What the scores of `token_ids` lose, each written `num_more` times more."""
+        """Amounts subtracted from `token_ids`' scores, as if written `num_more` more times."""
         return _lost(self.params, self._counts[: len(self._places)] + num_more)
 
     @property
     def first_amount(self) -> float:
-        """What the score of a token loses that is written for the first time."""
+        """What is subtracted from the score of a token written for the first time."""
         return float(_lost(self.params, np.ones(1, np.int64))[0])
 
     def _place_of(self, token_id: int) -> int:
@@ -79,6 +79,6 @@ class Seen:
 
 
 def _lost(params: SamplingParams, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """For presence and frequency."""
+    """By the presence and frequency penalties."""
     lost = params.presence_penalty + counts * params.frequency_penalty
     return np.where(counts > 0, lost, 0.0)

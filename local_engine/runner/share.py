@@ -13,23 +13,23 @@ from local_engine.runner.kv_pool import KvPool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareOptions:
-    """Made once at the start, and the same on every rank."""
+    """Set once at the start, and the same on every rank."""
 
     num_blocks: int
     block_size: int = 16
     num_host_blocks: int = 0
     make_linear: MakeLinear | None = None
-    """In place of the device's own choice, e.g. for weights in fewer bits."""
+    """Replaces the device's own choice, e.g. for weights in fewer bits."""
     is_deterministic: bool = False
     kv_dtype: torch.dtype | None = None
-    """Of keys and values; None is the weights'."""
+    """The type of keys and values; None is that of the weights."""
 
 
 class Share:
-    """All of a model where there is one rank."""
+    """A rank's share of a model; all of it if there is only one rank."""
 
     def __init__(self, decoder: Decoder, device: torch.device, options: ShareOptions) -> None:
-        """It uses the decoder up."""
+        """Takes over the decoder, which must not be used any more."""
         self.spec = decoder.spec
         self.dtype = decoder.model.norm.weight.dtype
         self.decoder = decoder.to(device).eval()

@@ -20,7 +20,7 @@ from local_engine.runner.batch import PagedAttention, flatten
 from local_engine.runner.kv_pool import KvPool
 
 
-# With more sequences than this a step is busy enough; drafts would only take room from them.
+# With more sequences than this a step is full enough; drafts would only take their room.
 MAX_SPECULATING = 8
 _LONGEST, _SHORTEST = 4, 2
 
@@ -31,13 +31,13 @@ class Drafter(Protocol):
     def propose(self, sequences: Many[Sequence]) -> None: ...
 
     def apply(self, copies: Many[BlockCopy]) -> None:
-        """Follow what a step moves, before it is computed."""
+        """Follow the copies of a step, before it is computed."""
 
     def free(self, sequence_id: str) -> None: ...
 
 
 def may_speculate(sequence: Sequence) -> bool:
-    """Whether a sequence only lacks its next token, with room for more after it."""
+    """Whether a sequence lacks only its next token, with room for more after it."""
     return (
         not sequence.is_finished
         and sequence.num_output_tokens > 0
@@ -51,7 +51,7 @@ def _room(sequence: Sequence) -> int:
 
 
 class NgramDrafter:
-    """What followed the last time these few tokens were seen in the same text: no weights at all.
+    """Guesses what followed when the last few tokens occurred earlier in the same text; no weights.
 
     Saxena, "Prompt lookup decoding" (2023). Each sequence has an index from its n-grams to the
     place after them, extended as the text grows.
@@ -67,7 +67,7 @@ class NgramDrafter:
             sequence.draft_token_ids = self._guess(sequence, count)
 
     def apply(self, copies: Many[BlockCopy]) -> None:
-        """Nothing: it keeps no keys and values."""
+        """Does nothing: it keeps no keys and values."""
 
     def free(self, sequence_id: str) -> None:
         self._indices.pop(sequence_id, None)
@@ -75,7 +75,7 @@ class NgramDrafter:
     def _guess(self, sequence: Sequence, count: int) -> list[int]:
         tokens = sequence.token_ids
         done, index = self._indices.get(sequence.sequence_id, (_SHORTEST, {}))
-        # The very last n-gram is what is looked up; it must not find itself.
+        # The very last n-gram is the one looked up; it must not find itself.
         for end in range(done, len(tokens)):
             for size in range(_SHORTEST, min(_LONGEST, end) + 1):
                 index[tuple(tokens[end - size : end])] = end
@@ -118,7 +118,7 @@ class ModelDrafter:
             batch = flatten(Step(items), self._block_size).to(self._device)
             attend = PagedAttention(self._decoder.spec, self._pool, batch, self._native)
             hidden = self._decoder(batch.token_ids, batch.positions, attend)
-            # Of each text its last row, also of prompts of which others want to know every row.
+            # The last row of each text, even of prompts for which others need every row.
             ends = torch.tensor([*batch.first_rows[1:], len(hidden)], device=self._device)
             likeliest = self._decoder.logits(hidden[ends - 1]).argmax(dim=-1).tolist()
             for item, token_id in zip(batch.items, likeliest, strict=True):
@@ -127,20 +127,20 @@ class ModelDrafter:
                 self._computed[sequence.sequence_id] = (sequence.epoch, item.end)
 
     def apply(self, copies: Many[BlockCopy]) -> None:
-        """What must leave no trace leaves none here; nothing else outlives its sequence."""
+        """Erase here too what must leave no trace; nothing else outlives its sequence."""
         self._pool.apply(tuple(copy for copy in copies if copy.kind is CopyKind.ZERO))
 
     def free(self, sequence_id: str) -> None:
         self._computed.pop(sequence_id, None)
 
     def _item(self, sequence: Sequence) -> Item | None:
-        """What the small model has not read yet; nothing if there is no block for its guess."""
+        """What the small model has not read yet; None if there is no block for its guess."""
         drafts = sequence.draft_token_ids
         epoch, computed = self._computed.get(sequence.sequence_id, (sequence.epoch, 0))
         if epoch != sequence.epoch:
             computed = 0
         if not drafts:
-            # Beyond the last token but one, keys and values may be of guesses that were wrong.
+            # From the last token but one on, keys and values may belong to wrong guesses.
             computed = min(computed, len(sequence.token_ids) - 1)
         end = len(sequence.token_ids) + len(drafts)
         has_block = end <= len(sequence.block_ids) * self._block_size

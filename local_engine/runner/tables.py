@@ -8,23 +8,23 @@ import numpy.typing as npt
 from local_engine.core.sequence import Sequence
 
 
-# Rows end in whole tiles of attention, whatever kernel looks at them.
+# Rows end in complete tiles of attention, whichever kernel reads them.
 _WIDTH_STEP = 8
 _FIRST_ROWS = 16
 
 
 class BlockTables:
-    """A row for every sequence that was met and not freed yet."""
+    """One row for every sequence that has appeared and was not freed yet."""
 
     def __init__(self) -> None:
         self._numbers = np.zeros((_FIRST_ROWS, _WIDTH_STEP), np.int32)
         self._spare = list(range(_FIRST_ROWS))
-        # Its row, its epoch and how many of its blocks are written: they are only ever added to,
-        # until a preempted sequence starts over.
+        # Its row, its epoch and how many of its blocks are written: blocks are only added, until a
+        # preempted sequence starts over.
         self._known: dict[str, tuple[int, int, int]] = {}
 
     def take(self, sequences: Many[Sequence]) -> npt.NDArray[np.int32]:
-        """[sequences, blocks] of their blocks; what lies beyond a row's own is some block."""
+        """The blocks of sequences, [sequences, blocks]; beyond a row's own blocks, any block."""
         longest = max(len(sequence.block_ids) for sequence in sequences)
         width = -(-longest // _WIDTH_STEP) * _WIDTH_STEP
         if width > self._numbers.shape[1]:
@@ -35,7 +35,7 @@ class BlockTables:
         return found
 
     def free(self, sequence_id: str) -> None:
-        """Forget a sequence; unknown ones are fine."""
+        """Forget a sequence; unknown ones are ignored."""
         known = self._known.pop(sequence_id, None)
         if known is not None:
             self._spare.append(known[0])

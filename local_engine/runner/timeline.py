@@ -15,27 +15,27 @@ class Mark(Protocol):
     """A moment in a device's own time."""
 
     def seconds_to(self, later: "Mark") -> float:
-        """How long the device worked in between; waits until it has come to `later`."""
+        """How long the device worked in between; waits until it has reached `later`."""
 
 
 class Timeline(Protocol):
     """Chosen once for the device."""
 
     works_on: bool
-    """Whether a call returns before the device has done what it asks for."""
+    """Whether a call returns before the device has done the work."""
 
     def mark(self) -> Mark | None:
-        """Now, in the device's time; nothing where that is the caller's own."""
+        """The present moment on the device's clock; None if it works on the caller's."""
 
     def sending(self, parts: list[torch.Tensor]) -> Callable[[], list[torch.Tensor]]:
-        """Start to bring what was chosen home; what is returned waits until it is here."""
+        """Start copying what was chosen to the host; the returned function waits for it."""
 
     def catch_up(self) -> None:
-        """Wait until everything is done; raises RuntimeError where the device is lost."""
+        """Wait until everything is done; raises RuntimeError if the device is lost."""
 
 
 class HostTimeline:
-    """Of a device that is done when a call returns."""
+    """For a device whose work is done when a call returns."""
 
     works_on = False
 
@@ -51,7 +51,7 @@ class HostTimeline:
 
 @dataclass(frozen=True, slots=True)
 class CudaMark:
-    """An event that a GPU passes."""
+    """An event in a GPU's queue."""
 
     event: torch.cuda.Event
 
@@ -63,7 +63,7 @@ class CudaMark:
 
 
 class CudaTimeline:
-    """Of a GPU: one queue, in order."""
+    """For a GPU: one queue, in order."""
 
     works_on = True
 
@@ -93,5 +93,5 @@ class CudaTimeline:
 
 
 def choose_timeline(device: torch.device) -> Timeline:
-    """A GPU's own, or the caller's."""
+    """A GPU's own timeline, or the host's."""
     return CudaTimeline(device) if device.type == "cuda" else HostTimeline()

@@ -12,9 +12,10 @@ _OUTPUT_TOKENS = 4
 
 
 def warm_up(runner: ModelRunner, scheduler: Scheduler) -> None:
-    """Write a few tokens in every way: the first time is the machine's.
+    """Write a few tokens in every way, since compiling and allocating slow down the first time.
 
-    Nothing of it can be met again. Raises `ModelRefused` for a model that answers nothing at all.
+    Nothing of it can be found in the cache later. Raises `ModelRefused` for a model that answers
+    nothing at all.
     """
     window = min(runner.spec.context_window, scheduler.most_tokens)
     length = min(_PROMPT_TOKENS, window - _OUTPUT_TOKENS)
