@@ -19,22 +19,22 @@ class HeadNorms:
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """Prompts' chunks whose queries lie one after the other."""
+    """Chunks of prompts whose queries lie one after the other."""
 
     spans: list[tuple[int, int]]
-    """From which position to which each one goes."""
+    """The start and end position of each chunk."""
     first_rows: list[int]
-    """Where each one's queries begin."""
+    """The first row of each chunk's queries."""
     table: torch.Tensor
-    """Each one's blocks, [chunks, blocks] int32; beyond the last one anything that exists."""
+    """Each chunk's blocks, [chunks, blocks] int32; beyond the last one, any existing block."""
     ends: torch.Tensor
-    """The ends of `spans`, [chunks] int32, where the queries are."""
+    """The ends of `spans`, [chunks] int32, on the device of the queries."""
     firsts: torch.Tensor
-    """`first_rows` and after them how many rows there are, [chunks + 1] int32."""
+    """`first_rows`, followed by the number of rows, [chunks + 1] int32."""
 
 
 class FastKernels(Protocol):
-    """Chosen once at start; where there are none, torch's references serve."""
+    """Chosen once at start; without any, torch's references are used."""
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         """Rows [..., dim], each divided by its root mean square and multiplied by `weight`."""
@@ -58,7 +58,7 @@ class FastKernels(Protocol):
         places: tuple[torch.Tensor, torch.Tensor],
         pools: tuple[torch.Tensor, torch.Tensor],
     ) -> torch.Tensor:
-        """Queries of a fused product, normed and turned; keys and values go into their pools.
+        """Queries of a fused product, normed and rotated; keys and values go into their pools.
 
         `qkv` [rows, (heads + 2 kv_heads) * dim], `turn` cosines and sines [rows, 1, dim], `places`
         blocks and offsets [rows]; returns [rows, heads, dim].

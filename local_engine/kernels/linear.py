@@ -13,7 +13,7 @@ from local_engine.kernels.native import native_kernels
 
 
 Linear = Callable[[torch.Tensor], torch.Tensor]
-# Small enough to waste little on a few rows, large enough to be a product.
+# Small enough to waste little on a few rows, large enough for an efficient product.
 TILE_ROWS = 16
 MakeLinear = Callable[[torch.Tensor, torch.Tensor | None], Linear]
 
@@ -24,13 +24,13 @@ def plain_linear(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
 
 
 def triton_linear(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
-    """Torch's product, but for a single row, where ours is nearer to memory's speed."""
+    """Torch's product, except for a single row, where ours is nearer to memory's speed."""
     triton = triton_products(weight.device)
     if triton is None:
         return plain_linear(weight, bias)
 
     def multiply(x: torch.Tensor) -> torch.Tensor:
-        # A step that asks nobody's scores has no rows at all.
+        # A step in which nobody needs scores has no rows at all.
         if x.numel() != x.shape[-1]:
             return F.linear(x, weight, bias)
         out: torch.Tensor = triton.product_one_triton(x, weight, None, bias)
@@ -42,7 +42,7 @@ def triton_linear(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
 def packed_linear(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
     """OneDNN's product with weights in its own order: no reordering at every call.
 
-    The operators are private to torch; where they are gone, `has_packed_linear` says so.
+    The operators are private to torch; if they are gone, `has_packed_linear` says so.
     """
     packed = torch.ops.mkldnn._reorder_linear_weight(weight, None)  # noqa: SLF001 - see above
 
@@ -67,7 +67,7 @@ def has_packed_linear(dtype: torch.dtype) -> bool:
 
 
 def in_tiles(make: MakeLinear) -> MakeLinear:
-    """Products of always so many rows: a row's bits do not depend on how many come with it."""
+    """Products of a fixed number of rows: a row's bits do not depend on how many come with it."""
 
     def make_tiled(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
         multiply, outs = make(weight, bias), weight.shape[0]
@@ -85,7 +85,7 @@ def in_tiles(make: MakeLinear) -> MakeLinear:
 
 @cache
 def triton_products(device: torch.device) -> Any:
-    """Triton's products for this device, imported where they can run; elsewhere nothing."""
+    """Triton's products for this device, imported if they can run; otherwise None."""
     if device.type != "cuda" or importlib.util.find_spec("triton") is None:
         return None
     return importlib.import_module("local_engine.kernels.triton_products")
@@ -94,7 +94,7 @@ def triton_products(device: torch.device) -> Any:
 def native_linear(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
     """Our own product, for a few rows much nearer to memory's speed than oneDNN's; one thread.
 
-    What it is not written for is packed.
+    Shapes that it does not support are packed.
     """
     native = native_kernels()
     if native is None or weight.shape[0] % native.product_columns:
@@ -103,7 +103,7 @@ def native_linear(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
 
 
 def has_native_linear(dtype: torch.dtype) -> bool:
-    """Whether our own product runs here: float32, its registers, and nothing to share out."""
+    """Whether our own product can run here: float32, its registers, and one thread."""
     if dtype is not torch.float32 or torch.get_num_threads() > 1:
         return False
     native = native_kernels()
@@ -111,7 +111,7 @@ def has_native_linear(dtype: torch.dtype) -> bool:
 
 
 def choose_linear(device: torch.device, dtype: torch.dtype) -> MakeLinear:
-    """On a CPU our own or a packed one, where that works; on a GPU torch's, but for single rows."""
+    """On a CPU our own or a packed one, if it works; on a GPU torch's, except for single rows."""
     if device.type == "cuda":
         return triton_linear
     if device.type == "cpu" and has_packed_linear(dtype):

@@ -19,8 +19,8 @@ from local_engine.kernels.fast import Chunks, HeadNorms
 from local_engine.kernels.reach import Reach
 
 
-# -ffast-math would switch the whole process to flushing denormals; these do not. Sums are never
-# reordered: a row has the same bits whatever rows it is computed with.
+# -ffast-math would switch the entire process to flushing denormals; these flags do not. Sums are
+# never reordered: a row has the same bits whichever rows it is computed with.
 _FLAGS = (
     *("-O3", "-march=native", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math"),
     *("-fno-signed-zeros", "-ffinite-math-only"),
@@ -29,11 +29,11 @@ _COMPILE_TIMEOUT_S = 60
 
 
 class NativeKernels:
-    """The loaded library; tensors are float32 and contiguous unless it says otherwise."""
+    """The loaded library; tensors are float32 and contiguous unless stated otherwise."""
 
     block_size = 16
     head_part = 8
-    """A head has a multiple of so many numbers, and two of them at least."""
+    """A head has a multiple of this many numbers, and at least two of them."""
     product_columns = 32
 
     def __init__(self, library: ctypes.CDLL) -> None:
@@ -54,7 +54,7 @@ class NativeKernels:
 
     @property
     def has_product(self) -> bool:
-        """Whether the machine has the registers that the product is written for."""
+        """Whether the machine has the registers that the product needs."""
         return bool(self._library.has_product())
 
     def linear(
@@ -122,7 +122,7 @@ class NativeKernels:
         places: tuple[torch.Tensor, torch.Tensor],
         pools: tuple[torch.Tensor, torch.Tensor],
     ) -> torch.Tensor:
-        """Queries of a fused product, normed and turned; keys and values go into their pools.
+        """Queries of a fused product, normed and rotated; keys and values go into their pools.
 
         `qkv` [rows, (heads + 2 kv_heads) * dim], `turn` cosines and sines [rows, 1, dim], `places`
         blocks and offsets [rows]; returns [rows, heads, dim].
@@ -213,7 +213,7 @@ class NativeKernels:
 
 @cache
 def native_kernels() -> NativeKernels | None:
-    """The compiled kernels, or `None` where no C compiler is found or it fails."""
+    """The compiled kernels, or `None` if no C compiler is found or it fails."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         return None

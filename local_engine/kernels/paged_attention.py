@@ -19,7 +19,7 @@ from local_engine.kernels.reach import Reach
 
 
 def _taken(pool: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
-    """Blocks of a pool; indexing knows no fp8, so its bytes are taken and named again."""
+    """Blocks of a pool; indexing does not support fp8, so bytes are taken and viewed as fp8."""
     if pool.dtype.itemsize > 1:
         return pool[blocks]
     return pool.view(torch.uint8)[blocks].view(pool.dtype)
@@ -47,7 +47,7 @@ def decode_reference(
     lengths: torch.Tensor,
     reach: Reach,
 ) -> torch.Tensor:
-    """One query per row against all of its row's tokens, or the last `window` of them."""
+    """One query per row against all tokens of its row, or the last `window` of them."""
     rows, heads, dim = q.shape
     kv_heads = keys.shape[1]
     k, v = gather_keys(keys, table).to(q.dtype), gather_values(values, table).to(q.dtype)
@@ -55,7 +55,7 @@ def decode_reference(
     seen = at < lengths[:, None]
     if reach.window:
         seen &= at >= lengths[:, None] - reach.window
-    # Padding beyond a row's length may hold anything, and no weight cancels a NaN.
+    # Padding beyond a row's length may hold anything, and a weight of 0 does not cancel a NaN.
     unseen = ~seen[:, None, :, None]
     k, v = k.masked_fill(unseen, 0.0), v.masked_fill(unseen, 0.0)
     out = F.scaled_dot_product_attention(
@@ -126,7 +126,7 @@ def choose_native(
     *,
     is_deterministic: bool = False,
 ) -> FastKernels | None:
-    """The machine's own kernels where they know its types and shapes."""
+    """The machine's own kernels, if they support its types and shapes."""
     if has_triton(device):
         kernels = triton_kernels(is_deterministic=is_deterministic)
         return kernels if head_dim >= 16 and not head_dim & head_dim - 1 else None
@@ -142,13 +142,13 @@ def choose_native(
 
 @cache
 def has_triton(device: torch.device) -> bool:
-    """Triton compiles for GPUs only, and is installed with the extra `gpu`."""
+    """Whether Triton can run: it compiles only for GPUs, and is installed with the extra `gpu`."""
     return device.type == "cuda" and importlib.util.find_spec("triton") is not None
 
 
 @cache
 def triton_kernels(*, is_deterministic: bool = False) -> FastKernels:
-    """The Triton kernels, imported where they can run."""
+    """The Triton kernels, imported only if they can run."""
     module: Any = importlib.import_module("local_engine.kernels.triton_kernels")
     kernels: FastKernels = module.TritonKernels(is_deterministic=is_deterministic)
     return kernels

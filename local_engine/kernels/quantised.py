@@ -75,7 +75,7 @@ def quantise_int4(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def widen_int4(packed: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    """The float32 weights that the packed ones stand for."""
+    """The float32 weights that the packed ones represent."""
     whole = torch.stack((packed & 15, packed >> 4), dim=2).flatten(1).float() - 8.0
     grouped = whole.view(whole.shape[0], scale.shape[1], -1)
     return (grouped * scale[:, :, None]).flatten(1)
@@ -96,7 +96,7 @@ def int4_linear(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
 
 
 def group_of(inputs: int) -> int:
-    """Inputs that share a scale: 128, or all of them where that does not divide."""
+    """Inputs that share a scale: 128, or all of them if that does not divide."""
     return GROUP if inputs % GROUP == 0 else inputs
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Scores are multiplied by `scale`; `window` tokens are looked back at, 0 for all."""
+    """Scores are multiplied by `scale`; a token sees the last `window` tokens, 0 for all."""
 
     scale: float
     window: int = 0

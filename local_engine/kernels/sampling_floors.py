@@ -16,8 +16,8 @@ def floors_reference(
 ) -> torch.Tensor:
     """The lowest score that stays in each row of float32 `scores` [rows, vocabulary].
 
-    `top_ks` 0 and `top_ps` 1 leave all; top-p counts among what top-k left. `depths` is how far
-    below the highest score a row may go, minus infinity for any depth.
+    `top_ks` 0 and `top_ps` 1 keep all; top-p applies to what top-k kept. `depths` is how far below
+    the highest score a row may go, minus infinity for any depth.
     """
     found = []
     for row, inverse, depth, top_k, top_p in zip(

@@ -24,7 +24,7 @@ def gumbel(token_ids: torch.Tensor, key: tuple[int, int]) -> torch.Tensor:
     """Noise for these tokens, float32 of the same shape."""
     mixed = _mixed(_mixed(token_ids ^ key[0]) + key[1] & _MASK)
     share = ((mixed.float() + 0.5) * 2.0**-32).clamp(max=1.0 - 2.0**-24)
-    # Close to zero, where the highest noise comes from, 1 - share would have lost its digits.
+    # Close to zero, where the highest noise comes from, 1 - share would lose its digits.
     waiting = torch.where(share < 1e-3, share + 0.5 * share * share, -torch.log(1.0 - share))
     return -torch.log(waiting)
 
@@ -37,8 +37,8 @@ def draw_reference(
 ) -> torch.Tensor:
     """One token per row of float32 `scores` [rows, vocabulary].
 
-    Scores below the row's floor are never drawn; a row with 0 for one over its temperature is
-    greedy; `keys` [rows, 2] are those of `row_key`, int64.
+    Scores below the row's floor are never drawn; a row whose inverse temperature is 0 is greedy;
+    `keys` [rows, 2] are those of `row_key`, int64.
     """
     tokens = torch.arange(scores.shape[1], device=scores.device)
     drawn = []

@@ -19,13 +19,13 @@ from local_engine.kernels.fast import Chunks
 from local_engine.kernels.reach import Reach
 
 
-# More of them keep more of the machine busy with one long context; each costs a row to join.
+# More of them keep more of the machine busy with one long context; each adds a row to combine.
 NUM_SEGMENTS = 16
-# By the bit length of the number of rows: 1, 2 and 3, 4 and on, 8, 16, 32, 64, 128 and more.
+# By the bit length of the number of rows: 1; 2 and 3; from 4; 8; 16; 32; 64; 128 on.
 _SEGMENT_TOKENS = (128, 128, 128, 256, 256, 512, 1024, 2048)
-# Chunks among which a program looks for its own: one compiled kernel for all steps.
+# Chunks among which a program searches for its own: one compiled kernel for all steps.
 _CHUNKS = 512
-# Where these lie changes from step to step; nothing is compiled anew for that.
+# The alignment of these changes from step to step; nothing is recompiled for that.
 _PLACES = ["table", "lengths", "ends", "firsts"]
 _LOG2_E = 1.4426950408889634
 _LOWEST = tl.constexpr(-1e30)
@@ -40,14 +40,14 @@ class Tiling:
     stages: int = 3
     warps: int = 4
     segment_tokens: int = 256
-    """So many tokens of a context at least are one program's, in decode."""
+    """In decode, one program has at least this many tokens of a context."""
 
 
 def decode_tiling(dtype: torch.dtype, dim: int, rows: int) -> Tiling:
-    """What was fastest on an H200; in float32 or with wide heads, what fits its memory.
+    """What was fastest on an H200; for float32 or wide heads, what fits its memory.
 
-    Few rows are cut into more segments, so that all of the machine works on them; 0 rows: however
-    many there are, always in the same way.
+    Few rows are cut into more segments, so that all of the machine works on them; with 0 rows the
+    cut is the same for any number of them.
     """
     tokens = 256 if rows == 0 else _SEGMENT_TOKENS[min(rows.bit_length(), len(_SEGMENT_TOKENS)) - 1]
     if dtype.itemsize > 2 or dim > 128:
@@ -72,13 +72,14 @@ def _tile(
     stride: tl.constexpr = KV_HEADS * at_dim.shape[0] * BLOCK
     base = tl.load(table + token // BLOCK).to(tl.int64) * stride
     inside = token % BLOCK
-    # Which the compiler cannot know of what it reads: a block's tokens lie side by side.
+    # The compiler cannot know this of values it reads: a block's tokens lie side by side.
     in_keys = tl.max_contiguous(tl.multiple_of(base + inside, BLOCK), BLOCK)
     in_values = tl.multiple_of(base + inside * at_dim.shape[0], BLOCK)
     k = tl.load(keys + in_keys[None, :] + at_dim[:, None] * BLOCK)
     at_values = values + in_values[:, None] + at_dim[None, :]
     if IS_CUT:
-        # What lies beyond the length may be anything, NaN included, and no weight cancels that.
+        # What lies beyond the length may be anything, NaN included, which a weight of 0 does not
+        # cancel.
         v = tl.load(at_values, mask=(token < known)[:, None], other=0.0)
     else:
         v = tl.load(at_values)
@@ -89,14 +90,14 @@ def _tile(
 def _weigh(
     query, k, v, is_seen, scale, most, total, acc, IS_MASKED: tl.constexpr
 ):  # fmt: skip
-    """One tile more under an online softmax, Milakov and Gimelshein (2018), in base two."""
+    """Add one more tile by an online softmax, Milakov and Gimelshein (2018), in base two."""
     scores = tl.dot(query, k, input_precision="ieee") * scale
     if IS_MASKED:
         scores = tl.where(is_seen, scores, _LOWEST)
     new_most = tl.maximum(most, tl.max(scores, axis=1))
     weights = tl.exp2(scores - new_most[:, None])
     if IS_MASKED:
-        # Where nothing at all is seen yet, all scores are alike.
+        # As long as nothing is visible at all, all scores are equal.
         weights = tl.where(is_seen, weights, 0.0)
     kept = tl.exp2(most - new_most)
     total = total * kept + tl.sum(weights, axis=1)
@@ -231,9 +232,9 @@ def _prefill(
     group: tl.constexpr = HEADS // KV_HEADS
     queries: tl.constexpr = ROWS // group
     kv_head = tl.program_id(1)
-    # A prompt's last queries see the most: they start first, so that nobody waits for them.
+    # A prompt's last queries see the most: they start first, so that nothing waits for them.
     tile = num_tiles - 1 - tl.program_id(0)
-    # A chunk's tiles begin at its first row's tile, one more for each chunk before it.
+    # A chunk's tiles begin at the tile of its first row, plus one for each chunk before it.
     at_chunk = tl.arange(0, CHUNKS)
     rows_before = tl.load(firsts + at_chunk, mask=at_chunk < num_chunks, other=1 << 30)
     chunk = tl.sum((rows_before // queries + at_chunk <= tile).to(tl.int32), axis=0) - 1
@@ -257,7 +258,7 @@ def _prefill(
     acc = tl.zeros((ROWS, DIM), tl.float32)
     last = tl.minimum(start + first_query + queries, end)
     first_tile = tl.where(window > 0, tl.maximum(start + first_query - window + 1, 0), 0) // TOKENS
-    # Every query of this tile sees all tokens of those before here; without a window, that is.
+    # Every query of this tile sees all tokens before here, if there is no window.
     num_whole = tl.where(window > 0, first_tile, (start + first_query + 1) // TOKENS)
     for number in tl.range(first_tile, num_whole, num_stages=STAGES):
         _, k, v = _tile(
@@ -285,7 +286,7 @@ def prefill_triton(
     reach: Reach,
     tiling: Tiling | None = None,
 ) -> torch.Tensor:
-    """Each chunk as `paged_attention.prefill_reference`, all of them in one launch."""
+    """Each chunk as by `paged_attention.prefill_reference`, all of them in one launch."""
     num_rows, heads, dim = q.shape
     kv_heads, block = keys.shape[1], keys.shape[3]
     tiling = tiling or prefill_tiling(q.dtype, dim)
@@ -305,6 +306,6 @@ def prefill_triton(
 
 
 def _widened(table: torch.Tensor, blocks: int) -> torch.Tensor:
-    """Rows of whole tiles: what a tile reads beyond a sequence's blocks is block 0."""
+    """Rows of complete tiles: what a tile reads beyond a sequence's blocks is block 0."""
     missing = -table.shape[1] % max(blocks, 1)
     return F.pad(table, (0, missing)) if missing else table.contiguous()

@@ -14,7 +14,7 @@ from local_engine.kernels.fast import HeadNorms
 
 
 _SILU_TILE = 1024
-# From so many rows on a step is a prompt's, and these are what one program stores.
+# A step with this many rows is a prompt's; the second number is the rows one program stores.
 _FIRST_PROMPT, _PROMPT_ROWS = 512, 16
 _FP8_MOST = tl.constexpr(448.0)
 
@@ -28,7 +28,7 @@ def _rms_norm(
     values = tl.load(x + place, mask=is_inside, other=0.0).to(tl.float32)
     if IS_SUM:
         values += tl.load(more + place, mask=is_inside, other=0.0).to(tl.float32)
-        # What is normed is what is kept, rounded.
+        # The rounded sum is both kept and normed.
         kept = values.to(total.dtype.element_ty)
         tl.store(total + place, kept, mask=is_inside)
         values = kept.to(tl.float32)
@@ -63,7 +63,7 @@ def add_rms_norm_triton(
 
 
 def _warps(size: int) -> int:
-    """Sixteen elements per thread, and no more threads than a program has."""
+    """Sixteen elements per thread, and at most the threads that a program has."""
     return max(1, min(16, size // 512))
 
 

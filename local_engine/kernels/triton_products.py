@@ -14,13 +14,13 @@ import triton.language as tl
 
 
 _ROWS, _OUTS, _INS = 16, 32, 32
-# Fewer outputs than that are shared out finer, so that every multiprocessor has some.
+# Fewer outputs than this are divided more finely, so that every multiprocessor has some.
 _FEW_OUTS = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class _Tiling:
-    """Rows, outputs and inputs of one product, and how it is run."""
+    """Rows, outputs and inputs per tile of one product, and how it is run."""
 
     rows: int
     outs: int
@@ -30,7 +30,7 @@ class _Tiling:
 
 
 def _tiling(rows: int, ins: int) -> _Tiling:
-    """Few rows wait for the weights: small tiles, many of them; many rows multiply."""
+    """With few rows memory limits: small tiles, many of them; with many rows, arithmetic does."""
     if ins < 128:
         return _Tiling(_ROWS, _OUTS, _INS, 2, 4)
     if rows <= 16:
@@ -103,7 +103,7 @@ def product_one_triton(
     scale: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """One row [..., in] times [out, in] in any float type; memory's speed is all there is to it."""
+    """One row [..., in] times [out, in] in any float type; limited by memory's speed alone."""
     outs, ins = weight.shape
     assert x.numel() == ins, "one row, not several and not none"
     out = x.new_empty((*x.shape[:-1], outs))
@@ -231,11 +231,11 @@ def _product_experts(
 def grouped_triton(
     x: torch.Tensor, weights: torch.Tensor, experts: torch.Tensor, num_chosen: int
 ) -> torch.Tensor:
-    """As `moe.grouped_reference`: place p is row p // num_chosen times the weights of its expert.
+    """As `moe.grouped_reference`: place p is row p // num_chosen times its expert's weights.
 
     `x` [rows, in], `weights` [experts, out, in], `experts` [places] to [places, out]. Places are
     sorted by expert and cut into tiles that never cross from one to the next. There are at most
-    `places / ROWS + experts` of them, so nothing has to be asked of the device.
+    `places / ROWS + experts` of them, so nothing has to be read back from the device.
     """
     num_experts, outs, ins = weights.shape
     order = experts.argsort(stable=True)

@@ -14,7 +14,7 @@ import triton.language as tl
 
 _TILE = 4096
 _WARPS = 8
-# Where these lie changes from step to step; nothing is compiled anew for that.
+# The alignment of these changes from step to step; nothing is recompiled for that.
 _PER_ROW = ["places", "inverse_temperatures", "depths", "top_ks", "top_ps", "floors", "keys"]
 
 
@@ -50,7 +50,7 @@ def _draw(
         else:
             noisy = score
         noisy = tl.where(known & (score >= floor), noisy, -float("inf"))
-        # Of what is no number one is chosen, as by torch's argmax: its score tells that.
+        # A NaN is chosen, as by torch's argmax: its score then reveals it.
         noisy = tl.where(score < float("inf"), noisy, float("inf"))
         highest = tl.max(noisy, axis=0)
         if highest > best:
@@ -80,7 +80,7 @@ def draw_triton(
 
 @triton.jit
 def _in_order(score):
-    """The bits of float32 numbers as whole numbers of the same order."""
+    """The bits of float32 numbers as integers in the same order."""
     bits = score.to(tl.uint32, bitcast=True)
     return tl.where(bits >> 31 != 0, bits ^ 0xFFFFFFFF, bits | 0x80000000)
 
@@ -89,7 +89,7 @@ def _in_order(score):
 def _reach(
     scores, vocabulary, highest, inverse, lowest, share, IS_COUNT: tl.constexpr, SIZE: tl.constexpr
 ):  # fmt: skip
-    """The highest place in order, from `lowest` on, such that what lies above it weighs enough.
+    """The highest place in order, from `lowest` on, above which there is enough weight.
 
     Enough is `share` tokens, or that part of the probability above `lowest`.
     """
@@ -113,7 +113,7 @@ def _reach(
             weights += tl.sum(tl.where(is_digit, weight[None, :], 0.0), axis=1)
             start += SIZE
         if not IS_COUNT:
-            # The first round sees all of it.
+            # The first round sees everything.
             target = tl.where(shift == 29, share * tl.sum(weights, axis=0), target)
         above = tl.sum(tl.where(digits[None, :] >= digits[:, None], weights[None, :], 0.0), axis=1)
         best = tl.max(tl.where(above >= target, digits, 0), axis=0)
@@ -142,7 +142,7 @@ def _floor(
         share = top_k.to(tl.float32)
         found = _reach(scores, vocabulary, highest, inverse, found, share, IS_COUNT=True, SIZE=SIZE)
     if top_p < 1.0:
-        # In single precision the least of them are 0, which no token at all would reach.
+        # In single precision the smallest values are 0, which no token would reach.
         share = tl.maximum(top_p, 1e-30)
         found = _reach(
             scores, vocabulary, highest, inverse, found, share, IS_COUNT=False, SIZE=SIZE

@@ -90,7 +90,7 @@ class _GenerationConfig(msgspec.Struct):
 
 
 class SamplingDefaults(msgspec.Struct, frozen=True):
-    """What a request gets that says nothing about sampling."""
+    """The sampling of a request that does not specify any."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -115,7 +115,7 @@ def read_spec(files: ModelFiles) -> ModelSpec:
 
 @contextmanager
 def _naming(file: str) -> Iterator[None]:
-    """A refusal of what a file says names the file."""
+    """Name the file in a refusal of its content."""
     try:
         yield
     except ModelRefused as error:
@@ -123,7 +123,7 @@ def _naming(file: str) -> Iterator[None]:
 
 
 def read_model_name(files: ModelFiles, otherwise: str) -> str:
-    """The name the model is served under: `model_name` in its configuration, or the other one."""
+    """The name the model is served under: `model_name` in its configuration, or `otherwise`."""
     name = _decode(files, "config.json", _NamedConfig).model_name or otherwise
     if len(name) > _MAX_NAME_CHARS or not name.isprintable():
         problem = f"model_name needs 1 to {_MAX_NAME_CHARS} characters that can be shown"
@@ -132,7 +132,7 @@ def read_model_name(files: ModelFiles, otherwise: str) -> str:
 
 
 def read_sampling_defaults(files: ModelFiles) -> SamplingDefaults:
-    """The model author's wish in `generation_config.json`: `do_sample: false` means greedy."""
+    """The model author's defaults in `generation_config.json`: `do_sample: false` means greedy."""
     config = _generation_config(files)
     if config.do_sample is False:
         return SamplingDefaults(temperature=0.0)
@@ -204,7 +204,7 @@ def _spec_of(config: HfConfig, eos_token_ids: tuple[int, ...]) -> ModelSpec:
 
 
 def _said(value: int | None, otherwise: int) -> int:
-    """A size that a file names, be it one that no model has."""
+    """A size from a file, even an impossible one; `otherwise` if it is not given."""
     return otherwise if value is None else value
 
 
@@ -225,7 +225,7 @@ def _rope(config: HfConfig) -> _Extras:
 
 
 def _rope_given(config: HfConfig, kind: str) -> dict[str, Any]:
-    """What is said of layers of a kind, or of all of them alike."""
+    """What is given for layers of a kind, or for all of them alike."""
     given = config.rope_parameters or config.rope_scaling or {}
     found = given.get(kind, given)
     if not isinstance(found, dict):
@@ -263,7 +263,7 @@ def _rope_scaling(rope: dict[str, Any], context_window: int) -> Scaling | None:
 
 
 def _windows(config: HfConfig, *, is_used: bool) -> _Extras:
-    """Each layer's window: by name in newer configurations, by the family's habit in older ones."""
+    """Each layer's window: named in newer configurations, by family convention in older ones."""
     num_layers, window = config.num_hidden_layers, config.sliding_window
     if not is_used or not window:
         return {}
@@ -342,7 +342,7 @@ def _qwen3_moe(config: HfConfig) -> _Extras:
         is_normalised=config.norm_topk_prob,
         dense_layers=tuple(i for i in layers if i in dense or (i + 1) % step),
     )
-    # Unlike its dense siblings, all of its layers have the window or none has.
+    # Unlike in its dense siblings, either all layers have the window or none.
     alike = msgspec.structs.replace(config, max_window_layers=0, layer_types=None)
     return {"moe": moe, **_qwen3(alike)}
 

@@ -21,13 +21,13 @@ from local_engine.model.spec import ModelSpec
 
 Turn = tuple[torch.Tensor, torch.Tensor]
 Linear = Callable[[torch.Tensor], torch.Tensor]
-# (weight [out, in], bias [out] or None) -> what multiplies with it
+# (weight [out, in], bias [out] or None) -> the function that multiplies with it
 MakeLinear = Callable[[torch.Tensor, torch.Tensor | None], Linear]
 Reduce = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Attend(Protocol):
-    """Knows which keys each token may see, and where they are."""
+    """Knows which keys each token may attend to, and where they are."""
 
     def __call__(
         self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
@@ -37,7 +37,7 @@ class Attend(Protocol):
     def fused(
         self, layer: int, qkv: torch.Tensor, norms: HeadNorms | None, turn: Turn
     ) -> torch.Tensor | None:
-        """The same from one product's rows, norms and turns included; `None` if it cannot."""
+        """The same from one product's rows, with norms and rotation; `None` if it cannot."""
 
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -47,12 +47,12 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 def _whole(x: torch.Tensor) -> torch.Tensor:
-    """What a rank adds up with others; alone it has everything."""
+    """Where a rank sums its part with the others'; a single rank has everything."""
     return x
 
 
 class RmsNorm(nn.Module):
-    """Root-mean-square norm with a learned scale, stored as its distance from one by Gemma."""
+    """Root-mean-square norm with a learned scale, which Gemma stores as its difference from one."""
 
     def __init__(self, size: int, spec: ModelSpec) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class RmsNorm(nn.Module):
     def of_sum(
         self, x: torch.Tensor, more: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """`x + more` and its norm, in one pass where a kernel does both."""
+        """`x + more` and its norm, in one pass if a kernel does both."""
         if more is None:
             return x, self(x)
         if self.native is not None:
@@ -120,7 +120,7 @@ class Attention(nn.Module):
         return self.reduce((self._out or self.o_proj)(out))
 
     def fuse(self, make: MakeLinear) -> None:
-        """One product for queries, keys and values; the separate weights are given up."""
+        """Make one product for queries, keys and values; drops the separate weights."""
         self._sizes = [part.out_features for part in (self.q_proj, self.k_proj, self.v_proj)]
         self._qkv = make(*_joined(self.q_proj, self.k_proj, self.v_proj))
         self._out = make(*_joined(self.o_proj))
@@ -163,7 +163,7 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
-    """One layer: attention and feed-forward, each normed before (Gemma: after, too) and added."""
+    """One layer: attention and feed-forward, each normed before (Gemma: also after) and added."""
 
     def __init__(self, spec: ModelSpec, layer: int) -> None:
         super().__init__()
@@ -188,7 +188,7 @@ class Block(nn.Module):
         turn: Turn,
         attend: Attend,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """What came in is `x + more`; so is what comes out, left to be added by the next norm."""
+        """The input is `x + more`, and so is the output, to be added by the next norm."""
         x, normed = self.input_layernorm.of_sum(x, more)
         attended: torch.Tensor = self.self_attn(normed, *turn, attend)
         if self.has_post_norms:
@@ -204,7 +204,8 @@ class Trunk(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        # What is loaded need not be drawn first: on the meta device that imports torch's compiler.
+        # Weights that are loaded need no random values: on the meta device these import torch's
+        # compiler.
         blank = torch.empty(spec.vocab_size, spec.hidden_size)
         self.embed_tokens = nn.Embedding(
             spec.vocab_size, spec.hidden_size, _weight=blank if blank.is_meta else None
@@ -214,7 +215,7 @@ class Trunk(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Tokens in, hidden states out; `logits` projects the positions somebody asks about."""
+    """Tokens in, hidden states out; `logits` projects the positions that are needed."""
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
@@ -267,7 +268,7 @@ class Decoder(nn.Module):
         make_router: MakeLinear = plain_linear,
         grouped: GroupedProduct | None = None,
     ) -> None:
-        """Turn the weights into what serving multiplies with; training is over after this."""
+        """Turn the weights into what serving multiplies with; training is impossible after this."""
         for module in self.modules():
             if isinstance(module, Mlp) or (isinstance(module, RmsNorm) and not module.is_offset):
                 module.native = native
@@ -292,7 +293,7 @@ class Decoder(nn.Module):
 
 
 class CausalAttention:
-    """Whole texts from their first token on: [rows, tokens] with no cache behind them."""
+    """Complete texts from their first token on: [rows, tokens], without a cache."""
 
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
@@ -300,7 +301,7 @@ class CausalAttention:
     def fused(
         self, layer: int, qkv: torch.Tensor, norms: HeadNorms | None, turn: Turn
     ) -> torch.Tensor | None:
-        """Nothing to gain here."""
+        """Not supported: nothing to gain here."""
 
     def __call__(
         self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
@@ -325,7 +326,7 @@ class CausalAttention:
 
 def _joined(*parts: nn.Linear) -> tuple[torch.Tensor, torch.Tensor | None]:
     weight = torch.cat([part.weight.data for part in parts])
-    # torch types a bias as always there; a layer without one has None.
+    # torch declares a bias as always present; a layer without one has None.
     found: list[torch.Tensor | None] = [part.bias for part in parts]
     biases = [bias.data for bias in found if bias is not None]
     return weight, torch.cat(biases) if biases else None

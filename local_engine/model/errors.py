@@ -6,7 +6,7 @@ _LONGEST_REASON = 400
 class ModelRefused(ValueError):
     """A model directory is incomplete, unsupported, altered or malformed; nothing of it is used.
 
-    Whatever the directory's own texts hold, the reason is one line that a terminal shows as it is.
+    Whatever the directory's own texts contain, the reason is one line that a terminal can show.
     """
 
     def __init__(self, reason: str) -> None:

@@ -13,9 +13,9 @@ _LONGEST_KEY_TOLD = 100
 
 
 def decode_json(name: str, content: bytes, kind: type[_Kind]) -> _Kind:
-    """`content` of the file `name` as `kind`; raises `ModelRefused`.
+    """Decode `content` of the file `name` as `kind`; raises `ModelRefused`.
 
-    Of a key that stands twice in an object parsers take the one or the other, so none is taken.
+    Parsers differ in which of two equal keys of an object they take, so both are refused.
     """
     found = decode_part(name, content, kind)
     try:
@@ -25,7 +25,7 @@ def decode_json(name: str, content: bytes, kind: type[_Kind]) -> _Kind:
     except RecursionError as error:
         raise ModelRefused(f"{name} cannot be read: it is nested too deeply") from error
     except ValueError as error:
-        # In a part that nobody reads: what is no UTF-8, or a number of thousands of digits.
+        # In a part that nobody reads: invalid UTF-8, or a number of thousands of digits.
         raise ModelRefused(f"{name} cannot be read: {error}") from error
     return found
 
@@ -37,7 +37,7 @@ class _Twice(Exception):
 
 
 def _seen_once(pairs: list[tuple[str, Any]]) -> None:
-    """Looks at the keys of an object, of which nothing is kept."""
+    """Checks the keys of an object and keeps nothing of it."""
     seen: set[str] = set()
     for key, _ in pairs:
         if key in seen:
@@ -46,7 +46,7 @@ def _seen_once(pairs: list[tuple[str, Any]]) -> None:
 
 
 def decode_part(name: str, content: bytes, kind: type[_Kind]) -> _Kind:
-    """The same of a part of what was decoded whole before."""
+    """The same for a part of what was decoded before."""
     try:
         return msgspec.json.decode(content, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

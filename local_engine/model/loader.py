@@ -42,7 +42,7 @@ class _ShardIndex(msgspec.Struct):
 
 
 def load_model(directory: Path) -> LoadedModel:
-    """Verify, then load in float32; raises `ModelRefused` and leaves nothing half used."""
+    """Verify, then load in float32; raises `ModelRefused` and leaves nothing half loaded."""
     with open_model(directory) as files:
         return LoadedModel(load_decoder(files, dtype=torch.float32), files.digest)
 
@@ -54,19 +54,19 @@ def load_decoder(files: ModelFiles, *, dtype: torch.dtype | None = None) -> Deco
     chosen = dtype or getattr(torch, spec.dtype)
     found = stored_tensors(files, decoder)
     tensors = {name: tensor.to(chosen) for name, tensor in found.items()}
-    # Tied heads are one tensor under two names; the checkpoint holds the embedding only.
+    # Tied heads are one tensor under two names; the checkpoint has only the embedding.
     if spec.tie_word_embeddings:
         tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
     decoder.load_state_dict(tensors, strict=True, assign=True)
     if spec.tie_word_embeddings:
-        # Loading wraps each name in a parameter of its own; one that trains on needs just one.
+        # Loading makes a separate parameter for each name; training needs a shared one.
         decoder.lm_head.weight = decoder.model.embed_tokens.weight
     decoder.requires_grad_(requires_grad=False)
     return decoder.eval()
 
 
 def empty_decoder(files: ModelFiles) -> Decoder:
-    """What `config.json` says, without weights; raises `ModelRefused`."""
+    """The model that `config.json` describes, without weights; raises `ModelRefused`."""
     spec = read_spec(files)
     _check_count(files, spec)
     with torch.device("meta"):
@@ -74,7 +74,7 @@ def empty_decoder(files: ModelFiles) -> Decoder:
 
 
 def _check_count(files: ModelFiles, spec: ModelSpec) -> None:
-    """Before a module is made for each layer and expert that `config.json` names."""
+    """Checked before a module is made for each layer and expert that `config.json` names."""
     fewest = 2 * spec.num_layers
     if spec.moe is not None:
         fewest += 3 * spec.moe.num_experts * sum(map(spec.moe.is_sparse, range(spec.num_layers)))
@@ -88,7 +88,7 @@ def _check_count(files: ModelFiles, spec: ModelSpec) -> None:
 
 
 def stored_tensors(files: ModelFiles, decoder: Decoder) -> dict[str, torch.Tensor]:
-    """All that a decoder needs, as it lies in the files; raises `ModelRefused` for any other set.
+    """All tensors that a decoder needs, from the files; raises `ModelRefused` for any other set.
 
     Nothing is copied: the tensors are backed by the pages of the files.
     """
@@ -143,7 +143,7 @@ def _read_all(files: ModelFiles, expected: set[str]) -> dict[str, torch.Tensor]:
 
 
 def _some(names: set[str]) -> str:
-    """A few names, and how many there are: a model of another depth lacks thousands."""
+    """A few names, and how many more: a model of another depth lacks thousands."""
     listed, num_more = sorted(names)[:_MOST_TOLD], len(names) - _MOST_TOLD
     return f"{listed}" if num_more <= 0 else f"{listed} and {num_more} more"
 
@@ -154,7 +154,7 @@ def _our_name(name: str) -> str:
 
 
 def _is_derived(name: str) -> bool:
-    """Old checkpoints store the rotary frequencies, which follow from the configuration."""
+    """Whether these are old checkpoints' rotary frequencies, which follow from `config.json`."""
     return name.endswith("rotary_emb.inv_freq")
 
 
@@ -169,7 +169,7 @@ def _check_shapes(decoder: Decoder, tensors: dict[str, torch.Tensor], place: str
 
 
 def describe(spec: ModelSpec) -> dict[str, int]:
-    """Sizes worth a log line."""
+    """Sizes for the log."""
     return {
         "layers": spec.num_layers,
         "hidden_size": spec.hidden_size,

@@ -29,9 +29,9 @@ _MAX_MANIFEST_BYTES = 1 << 20
 _MAX_SIGNATURE_BYTES = 4096
 _MAX_READ_BYTES = 64 << 20
 _CHUNK_BYTES = 1 << 20
-# Without waiting: a pipe in the directory must not hold the start up until somebody writes to it.
+# Without waiting: a pipe in the directory must not block the start until somebody writes to it.
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-# What the model digest covers where no manifest was shipped: everything that shapes an answer.
+# What the model digest covers if no manifest was shipped: everything that affects an answer.
 _IDENTITY_SUFFIXES = (".safetensors", ".json", ".jinja")
 
 
@@ -88,7 +88,7 @@ class ModelFiles:
 
 
 def public_key_of(text: str) -> bytes | None:
-    """An Ed25519 key from 64 hexadecimal digits, none from no text; raises `ModelRefused`."""
+    """An Ed25519 key from 64 hexadecimal digits, None from an empty text; raises `ModelRefused`."""
     if not text:
         return None
     if not re.fullmatch("[0-9a-fA-F]{64}", text):
@@ -99,16 +99,16 @@ def public_key_of(text: str) -> bytes | None:
 def open_model(directory: Path, public_key: bytes | None = None) -> ModelFiles:
     """Open, hash and compare every file; raises `ModelRefused` and names the file at fault.
 
-    With a manifest, a file that is missing, changed or not listed refuses the whole directory;
-    without one the digest is taken over the files as they are. With `public_key` (32 raw Ed25519
-    bytes) the manifest has to be there and be signed by it.
+    With a manifest, the directory is refused if any file is missing, changed or not listed; without
+    one the digest is computed over the files as they are. With `public_key` (32 raw Ed25519 bytes)
+    the manifest must exist and be signed by it.
     """
     files = ModelFiles(_opened(directory), "")
     try:
         manifest = _read_manifest(files)
         if public_key is not None:
             _check_signature(files, public_key)
-        # Without a manifest a directory's other files may be long, and are of no use.
+        # Without a manifest a directory's other files may be long, and are not needed.
         found = Manifest(
             {
                 name: _sha256(files._descriptors[name])  # noqa: SLF001 - made here, not yet handed out
@@ -127,7 +127,7 @@ def open_model(directory: Path, public_key: bytes | None = None) -> ModelFiles:
 
 
 def verify_directory(directory: Path, public_key: bytes | None = None) -> str:
-    """The digest of a directory that is as its manifest says; raises `ModelRefused`."""
+    """The digest of a directory that matches its manifest; raises `ModelRefused`."""
     with open_model(directory, public_key) as files:
         return files.digest
 

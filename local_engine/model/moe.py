@@ -55,7 +55,7 @@ class Expert(nn.Module):
 
 
 class SparseMlp(nn.Module):
-    """Sends each token to its `num_chosen` likeliest experts and adds up what they say."""
+    """Sends each token to its `num_chosen` likeliest experts and sums their outputs."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class SparseMlp(nn.Module):
         if self._grouped is not None:
             return self.reduce(self._all_at_once(flat, weights, chosen).view_as(x))
         out = torch.zeros_like(flat)
-        # By expert, so that each one multiplies once with all tokens that were sent to it.
+        # By expert, so that each one multiplies once with all tokens sent to it.
         for index in chosen.unique().tolist():
             rows, ranks = (chosen == index).nonzero(as_tuple=True)
             answer = self.experts[index](flat[rows]) * weights[rows, ranks, None]

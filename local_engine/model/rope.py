@@ -19,7 +19,7 @@ def inverse_frequencies(rope: Rope, head_dim: int) -> torch.Tensor:
 
 
 def _stretched(plain: torch.Tensor, scaling: RopeScaling) -> torch.Tensor:
-    """Long waves slow down by `factor`, short ones stay, those between are blended linearly."""
+    """Long waves slow down by `factor`, short ones stay, those in between are blended linearly."""
     waves_in_context = scaling.original_max_position_embeddings * plain / (2 * math.pi)
     share_kept = (waves_in_context - scaling.low_freq_factor) / (
         scaling.high_freq_factor - scaling.low_freq_factor
@@ -33,7 +33,7 @@ def _sloped(plain: torch.Tensor, theta: float, scaling: YarnScaling) -> torch.Te
     num_pairs = plain.shape[0]
 
     def channel(num_turns: float) -> float:
-        """The pair of channels that turns so often in the original context."""
+        """The pair of channels that turns this often in the original context."""
         length = scaling.original_max_position_embeddings / (num_turns * 2 * math.pi)
         return num_pairs * math.log(length) / math.log(theta)
 

@@ -15,7 +15,7 @@ from local_engine.model.json_file import decode_json, decode_part
 from local_engine.model.manifest import ModelFiles
 
 
-# Each tensor is an object here: the largest models known have some 70,000 in all their files.
+# Each tensor is an object here: the largest known models have some 70,000 in all their files.
 MAX_TENSORS = 1 << 17
 MAX_HEADER_BYTES = 32 << 20
 _MOST_ELEMENTS = 1 << 48
@@ -71,7 +71,7 @@ def _header(text: bytes, name: str) -> dict[str, _Entry]:
 
 
 def _check_layout(entries: dict[str, _Entry], num_bytes: int, name: str) -> None:
-    """Tensors follow each other without gap or overlap and fill the file."""
+    """Check that tensors follow each other without gap or overlap and fill the file."""
     at = 0
     for key, entry in sorted(entries.items(), key=lambda each: each[1].data_offsets):
         begin, end = entry.data_offsets
@@ -82,7 +82,7 @@ def _check_layout(entries: dict[str, _Entry], num_bytes: int, name: str) -> None
         if len(entry.shape) > _MOST_DIMENSIONS or max(entry.shape, default=0) >= 1 << 63:
             raise ModelRefused(f"{name} holds a tensor of a shape that no model has: {key!r}")
         size = math.prod(entry.shape) * _DTYPES[entry.dtype].itemsize
-        # A tensor without elements has an extent of nothing, whatever its others say.
+        # A tensor without elements has an extent of 0, whatever its other extents.
         if math.prod(max(extent, 1) for extent in entry.shape) > _MOST_ELEMENTS:
             raise ModelRefused(f"{name} holds a tensor of a size that no model has: {key!r}")
         if any(extent < 0 for extent in entry.shape) or begin != at or end - begin != size:

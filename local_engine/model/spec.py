@@ -11,7 +11,7 @@ from local_engine.model.errors import ModelRefused
 MAX_SIZE: Final = 1 << 24
 MAX_LAYERS: Final = 4_096
 MAX_EXPERTS_OF_ALL_LAYERS: Final = 1 << 17
-"""Far beyond any model there is: a mistaken size is refused before anything is made of it."""
+"""Far beyond any existing model: a mistaken size is refused before anything is made of it."""
 
 
 class RopeScaling(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class YarnScaling(msgspec.Struct, frozen=True):
 
     @property
     def sharpness(self) -> float:
-        """What cosines and sines are multiplied by."""
+        """The factor for cosines and sines."""
         if self.attention_factor is not None:
             return self.attention_factor
         if self.mscale and self.mscale_all_dim:
@@ -65,7 +65,7 @@ class Rope(msgspec.Struct, frozen=True):
 
 
 class MoeSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Experts and how a token chooses among them."""
+    """The experts, and how a token chooses among them."""
 
     num_experts: int
     num_chosen: int
@@ -92,7 +92,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     rope_theta: float = 10000.0
     rope_scaling: Scaling | None = None
     local_rope_theta: float | None = None
-    """Layers with a window turn by this base (Gemma 3)."""
+    """Layers with a window rotate by this base (Gemma 3)."""
     windows: tuple[int, ...] = ()
     """How many tokens each layer looks back, 0 for all; empty: all layers see everything."""
     activation: str = "silu"
@@ -101,7 +101,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     norm_is_offset: bool = False
     embedding_scale: float = 1.0
     query_scale: float | None = None
-    """Scores are divided by the square root of this; the head dimension where it is not given."""
+    """Scores are divided by the square root of this; by default, of the head dimension."""
     logit_softcap: float = 0.0
     moe: MoeSpec | None = None
     tie_word_embeddings: bool = False
@@ -117,7 +117,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ropes(self) -> tuple[Rope, ...]:
-        """The ways to turn positions; `rope_of` says which one a layer uses."""
+        """The ways to rotate positions; `rope_of` says which one a layer uses."""
         first = Rope(self.rope_theta, self.rope_scaling)
         return (first,) if self.local_rope_theta is None else (first, Rope(self.local_rope_theta))
 
@@ -128,12 +128,12 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
         return self.windows[layer] if self.windows else 0
 
     def kv_bytes_per_token(self, bytes_per_element: int) -> int:
-        """Keys and values of all layers."""
+        """Size of the keys and values of all layers."""
         return 2 * self.num_layers * self.num_kv_heads * self.head_dim * bytes_per_element
 
 
 def check_spec(spec: ModelSpec) -> None:
-    """Raise `ModelRefused` for sizes that do not belong together."""
+    """Raise `ModelRefused` for sizes that do not fit together."""
     _check_sizes(spec)
     if spec.num_heads % spec.num_kv_heads:
         raise ModelRefused("num_attention_heads must be a multiple of num_key_value_heads")
@@ -180,7 +180,7 @@ def _check_sizes(spec: ModelSpec) -> None:
 
 
 def _check_rope(rope: Rope) -> None:
-    """Angles that are no numbers would make every answer noise, and nobody would be told why."""
+    """Angles that are not numbers would make every answer noise, without saying why."""
     if not 1.0 < rope.theta < math.inf:
         raise ModelRefused("rope_theta must be greater than 1")
     scaling = rope.scaling
