@@ -5,18 +5,18 @@ from dataclasses import dataclass
 
 
 _REPLACEMENT = "\ufffd"
-# A character has four bytes at most: what so many tokens did not make whole is no text at all.
+# A character has at most four bytes: if this many tokens do not complete one, it is not text.
 _MOST_PENDING, _MOST_BYTES = 64, 4
 _MOST_CONTEXT = 8
 
 
 class IncrementalDetokenizer:
-    """Gives out the text of a growing token list; all parts joined are the text of the whole.
+    """Gives out the text of a growing token list; all parts joined are the complete text.
 
-    A token may end in the middle of a UTF-8 character, which reads as U+FFFD until it is whole: as
-    one, or, where bytes are tokens of their own, as one for each byte. So whatever the text ends
-    with of that kind is held back. A character that never becomes whole is not shown; a U+FFFD that
-    was meant is, and `encode` tells the two apart.
+    A token may end in the middle of a UTF-8 character, which reads as U+FFFD until it is complete:
+    as one, or, if bytes are tokens of their own, as one for each byte. So trailing characters of
+    that kind are held back. A character that is never completed is not shown; a U+FFFD that was
+    meant is, and `encode` tells the two apart.
     """
 
     def __init__(
@@ -27,9 +27,9 @@ class IncrementalDetokenizer:
         *,
         after: Sequence[int] = (),
     ) -> None:
-        """`is_inside` says of a token whether it is one byte, and not a character's first.
+        """`is_inside` says whether a token is one byte, and not the first of a character.
 
-        `after` are the tokens of a text that this one goes on with.
+        `after` are the tokens of a text that this one continues.
         """
         self._decode = decode
         self._encode = encode
@@ -38,14 +38,14 @@ class IncrementalDetokenizer:
         self._context, self._context_text = self._end_of(after)
         self._pending: list[int] = []
         self._num_released = 0
-        """Of the characters that are pending."""
+        """How many characters of the pending text were given out."""
         self._num_told = 0
         self._unsure = ""
-        """What the pending tokens read as before the last one."""
+        """The text of the pending tokens before the last one was added."""
         self.offset = 0
-        """Where the last token's text begins: so many characters come before it in the text.
+        """Where the last token's text begins: how many characters come before it in the text.
 
-        A token that goes on with a character that others began stands where that one does.
+        A token that continues a character begun by others has the same offset as they.
         """
 
     def push(self, token_id: int) -> str:
@@ -63,7 +63,7 @@ class IncrementalDetokenizer:
         return fresh
 
     def _certain_part_of(self, text: str) -> str:
-        """What of the pending tokens' text may be given out now."""
+        """The part of the pending tokens' text that may be given out now."""
         certain = text.rstrip(_REPLACEMENT)
         fresh = certain[self._num_released :]
         self._num_released = max(self._num_released, len(certain))
@@ -74,7 +74,7 @@ class IncrementalDetokenizer:
         return fresh
 
     def finish(self) -> str:
-        """The held back text, now that nothing follows, if its tokens are those of just this."""
+        """The held back text, now that nothing follows, if its tokens encode exactly this."""
         pending, text = self._pending, self._pending_text()
         # Some tokenizers put a space before any text, so only the end is compared.
         is_meant = bool(pending) and self._encode(text)[-len(pending) :] == pending
@@ -84,11 +84,12 @@ class IncrementalDetokenizer:
         window = self._decode([*self._context, *self._pending])
         if window.startswith(self._context_text):
             return window[len(self._context_text) :]
-        # A part of a character right after whole ones of single bytes makes all of them unreadable.
+        # An incomplete character right after complete ones of single bytes makes all of them
+        # unreadable.
         return self._decode(self._pending)
 
     def _give_up(self, text: str) -> str:
-        """Let go of bytes that are no text, but for the last: the cost of a token stays bounded."""
+        """Drop bytes that are not text, except the last ones: the cost per token stays bounded."""
         size = len(self._pending)
         for cut in range(size - _MOST_BYTES, size - 2 * _MOST_BYTES, -1):
             old, rest = self._pending[:cut], self._pending[cut:]
@@ -102,7 +103,7 @@ class IncrementalDetokenizer:
         return ""
 
     def _end_of(self, token_ids: Sequence[int]) -> tuple[list[int], str]:
-        """The fewest of a text's last tokens that are seen and whole, and what they read as."""
+        """The fewest last tokens of a text that are visible and complete, and their text."""
         found: tuple[list[int], str] = [], ""
         for size in range(1, min(len(token_ids), _MOST_PENDING) + 1):
             context = list(token_ids[-size:])
@@ -115,14 +116,14 @@ class IncrementalDetokenizer:
 
     def _start_after(self, token_ids: list[int], text: str) -> None:
         if not text:
-            # Nobody sees a control token, so what comes after it still follows what was before.
+            # A control token is not visible, so what comes after it still follows what was before.
             if not self._context_text:
                 self._context = [*self._context, *token_ids][-_MOST_CONTEXT:]
             elif len(self._context) < _MOST_CONTEXT:
                 self._context = [*self._context, *token_ids]
             self._pending, self._num_released = [], 0
             return
-        # What these tokens read as where they come first: some decoders drop a space there.
+        # The text of these tokens when they come first: some decoders drop a space there.
         is_told_apart = text.startswith(" ")
         self._context_text = self._decode(token_ids) if is_told_apart else text
         self._context = token_ids
@@ -130,9 +131,9 @@ class IncrementalDetokenizer:
 
 
 def _num_untouched(before: str, after: str) -> int:
-    """How many characters of a text that ends in parts of one the next token leaves as they are.
+    """How many characters the next token leaves as they are, in a text ending in partial ones.
 
-    A part that reads as it did has become longer: the token is of the same character.
+    A part that reads the same has become longer: the token belongs to the same character.
     """
     if after == before:
         return max(0, len(before) - before.endswith(_REPLACEMENT))
@@ -149,7 +150,7 @@ class Release:
 
 
 class StopStringFilter:
-    """Cuts the output at the first stop string, even if it arrives in pieces: before or behind."""
+    """Cuts the output before or behind the first stop string, even if it arrives in pieces."""
 
     def __init__(self, stop: Sequence[str], *, includes_stop: bool = False) -> None:
         self._stop = tuple(stop)

@@ -20,7 +20,7 @@ from local_engine.text.thoughts import Ends, Thoughts
 MAX_GRAMMAR_CHARS = 256 * 1024
 MAX_SCHEMA_DEPTH = 64
 _MAX_CACHED = 64
-# Of JSON Schema 2020-12, section 7.3 of its validation.
+# As defined by JSON Schema 2020-12, section 7.3 of its validation.
 _FORMATS = frozenset(
     {
         *("date-time", "date", "time", "duration", "uuid", "regex"),
@@ -29,7 +29,7 @@ _FORMATS = frozenset(
         *("json-pointer", "relative-json-pointer"),
     }
 )
-# What stands there is a value, and not a schema; and what has schemas by names that anybody chose.
+# The first hold values, not schemas; the others hold schemas under names that anybody may choose.
 _VALUES = frozenset({"const", "enum", "default", "examples", "example"})
 _BY_NAME = frozenset(
     {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
@@ -39,11 +39,11 @@ _ROUNDED, _MOST = 1 << 53, (1 << 63) - 1
 
 
 class GrammarRefused(ValueError):
-    """The grammar is malformed, too large, or more than the parser will do."""
+    """The grammar is malformed, too large, or not supported by the parser."""
 
 
 class Grammar:
-    """Where one sequence stands in its grammar."""
+    """The position of one sequence in its grammar."""
 
     def __init__(
         self, matcher: LLMatcher, vocab_size: int, thoughts: Thoughts | None = None
@@ -56,8 +56,8 @@ class Grammar:
     def allowed(self) -> torch.Tensor:
         """True for each token of the vocabulary that may come next; [vocabulary].
 
-        Raises `GrammarRefused` where the parser has given up: it would allow nothing but the end
-        then, and half a text would look like a whole one.
+        Raises `GrammarRefused` if the parser has given up: it would then allow only the end, and
+        half a text would look like a complete one.
         """
         if self._thoughts is None:
             return self._followed()
@@ -79,7 +79,7 @@ class Grammar:
         if self._matcher.is_error():
             raise GrammarRefused(_reason(self._matcher))
         packed = np.frombuffer(mask, np.uint8)
-        # What is beyond the tokenizer's vocabulary is filled up with zeros.
+        # Tokens beyond the tokenizer's vocabulary are filled with zeros.
         bits = np.unpackbits(packed, count=self._vocab_size, bitorder="little")
         return torch.from_numpy(bits).view(torch.bool)
 
@@ -92,7 +92,7 @@ class GrammarCompiler:
     ) -> None:
         self._vocab_size = vocab_size
         self._eos_token_ids = eos_token_ids
-        # The model's vocabulary may be padded beyond the tokenizer's: such tokens never fit.
+        # The model's vocabulary may be padded beyond the tokenizer's: such tokens never match.
         self._tokenizer = LLTokenizer(
             tokenizer_json, eos_token=list(eos_token_ids) or None, slices=[]
         )
@@ -102,9 +102,10 @@ class GrammarCompiler:
     def compile(
         self, grammar: str, group: bytes | None = None, thinking: Thinking | None = None
     ) -> Grammar:
-        """A fresh start in `grammar`, behind what the model thinks; raises `GrammarRefused`.
+        """A fresh start in `grammar`, behind the model's reasoning; raises `GrammarRefused`.
 
-        It is kept for others of `group`, who alone may notice that it was there, or for nobody.
+        It is kept for others of `group`, since only they may notice that it was there, or for
+        nobody.
         """
         key = (group or b"", grammar)
         found = self._compiled.get(key)
@@ -113,7 +114,7 @@ class GrammarCompiler:
             if found.is_error():
                 raise GrammarRefused(_reason(found))
             first = found.deep_copy()
-            # Only who looks for a first token learns that there is none.
+            # Only a search for a first token shows that there is none.
             first.compute_bitmask()
             if first.is_error():
                 raise GrammarRefused("no text at all fulfils it")
@@ -135,15 +136,15 @@ class GrammarCompiler:
 
 
 def _reason(matcher: LLMatcher) -> str:
-    """What the parser says; it quotes the grammar, which is the caller's own."""
+    """The parser's message; it quotes the grammar, which is the caller's own."""
     first, *others = str(matcher.get_error()).splitlines()
-    # Of a pattern the first line says only that it cannot be read.
+    # For a pattern the first line says only that it cannot be read.
     why = next((line for line in others if line.startswith("error: ")), "")
     return f"{first} {why.removeprefix('error: ')}".rstrip()[:300]
 
 
 def grammar_of_schema(schema: dict[str, Any]) -> str:
-    """The grammar of all JSON texts that fulfil a JSON schema."""
+    """The grammar of all JSON texts that match a JSON schema."""
     if _depth(schema) > MAX_SCHEMA_DEPTH:
         raise GrammarRefused(f"the schema is nested deeper than {MAX_SCHEMA_DEPTH} levels")
     # Spaces as json.dumps writes them: a model cannot fill its length with line breaks.
@@ -157,10 +158,10 @@ def grammar_of_schema(schema: dict[str, Any]) -> str:
 
 
 def _as_kept_to(value: Any) -> Any:
-    """A schema, or several, as the parser keeps to it; raises `GrammarRefused` where it would not.
+    """A schema, or several, as the parser enforces it; raises `GrammarRefused` if it would not.
 
-    Formats that JSON Schema does not define say nothing about the text by its own words: `password`
-    and `binary` of pydantic, `int32` of OpenAPI. Those that it defines stay, and are kept to or
+    JSON Schema itself says that formats it does not define mean nothing for the text: `password`
+    and `binary` of pydantic, `int32` of OpenAPI. Those that it defines stay, and are enforced or
     refused.
     """
     if isinstance(value, list):
@@ -182,10 +183,10 @@ def _as_kept_to(value: Any) -> Any:
 
 
 def _check_numbers(schema: dict[str, Any]) -> None:
-    """Refuse whole numbers that the parser would round, for its numbers are floats."""
+    """Refuse integers that the parser would round, since its numbers are floats."""
     for key in ("const", "enum", *_BOUNDS):
         for number in _whole_numbers_in(schema.get(key)):
-            # What 64 bits hold at most is no bound: no number that is written is beyond it.
+            # The largest 64-bit number is not a real limit: no written number is beyond it.
             is_open = key == "maximum" and number >= _MOST
             if abs(number) >= _ROUNDED and not is_open:
                 raise GrammarRefused(
@@ -204,10 +205,10 @@ def _whole_numbers_in(value: Any) -> Iterator[int]:
 
 
 def _with_open_ends_moved(schema: dict[str, Any]) -> dict[str, Any]:
-    """The same, but for a range between a whole number that it excludes and the next one.
+    """The same, except for a range between an integer that it excludes and the next one.
 
-    The parser takes that number in where it has no point: 0 is no number above 0 and up to 0.5 (as
-    of llguidance 1.9). So such a range begins a millionth of itself later.
+    The parser includes that number if it is written without a point: 0 is not a number above 0 and
+    up to 0.5 (as of llguidance 1.9). So such a range begins a millionth of itself later.
     """
     given = {key: schema[key] for key in _BOUNDS if type(schema.get(key)) in {int, float}}
     lows = [given[key] for key in ("minimum", "exclusiveMinimum") if key in given]
@@ -234,7 +235,7 @@ def grammar_of_regex(pattern: str) -> str:
 
 
 def grammar_of_choices(choices: list[str]) -> str:
-    """One of several texts, letter for letter."""
+    """The grammar of one of several texts, letter for letter."""
     if not choices:
         raise GrammarRefused("there is nothing to choose from")
     return _bounded(grammar_of_lark("start: " + " | ".join(map(json.dumps, choices))))
@@ -251,7 +252,7 @@ def _bounded(grammar: str) -> str:
 
 
 def _depth(value: Any) -> int:
-    """Levels of nesting, counted without recursion: the value is a stranger's."""
+    """Levels of nesting, counted without recursion: the value comes from a stranger."""
     deepest, level = 0, [value]
     while level and deepest <= MAX_SCHEMA_DEPTH:
         deepest += 1

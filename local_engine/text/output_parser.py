@@ -16,13 +16,13 @@ class ToolFormat(Enum):
 
     NONE = "none"
     HERMES = "hermes"
-    """`<tool_call>{"name": …, "arguments": …}</tool_call>`; Qwen, too."""
+    """`<tool_call>{"name": …, "arguments": …}</tool_call>`; also Qwen."""
     LLAMA3 = "llama3"
-    """The whole answer is `{"name": …, "parameters": …}`, several joined by semicolons."""
+    """The complete answer is `{"name": …, "parameters": …}`, several joined by semicolons."""
     MISTRAL = "mistral"
     """`[TOOL_CALLS]` and a JSON list, or `[TOOL_CALLS]name[ARGS]{…}`."""
     FORCED = "forced"
-    """The whole answer is one call, because a grammar saw to it."""
+    """The complete answer is one call, enforced by a grammar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A whole call; `arguments` is JSON text."""
+    """A complete call; `arguments` is JSON text."""
 
     name: str
     arguments: str
@@ -51,7 +51,7 @@ _MISTRAL, _MISTRAL_ARGS = "[TOOL_CALLS]", "[ARGS]"
 
 
 def tool_format_of(template: str) -> ToolFormat:
-    """The format that a chat template teaches; none if it knows no tools."""
+    """The format that a chat template teaches; None if it knows no tools."""
     if "tools" not in template:
         return ToolFormat.NONE
     if _CALL in template:
@@ -75,7 +75,7 @@ class OutputParser:
         self._may_open_reasoning = may_reason and not starts_reasoning
         self._state = "reasoning" if starts_reasoning else "content"
         self._held = ""
-        # JSON formats without an opening tag are told by the first character of the content.
+        # JSON formats without an opening tag are recognised by the first character of the content.
         self._is_start = True
 
     def push(self, text: str) -> list[Part]:
@@ -86,7 +86,7 @@ class OutputParser:
         return parts
 
     def finish(self) -> list[Part]:
-        """The rest, now that nothing follows; a call that never closed is content again."""
+        """The rest, now that nothing follows; a call never closed becomes content again."""
         held, self._held = self._held, ""
         if self._state == "reasoning":
             return [Reasoning(held)] if held else []
@@ -100,7 +100,7 @@ class OutputParser:
         return [Content(held)] if held else []
 
     def _step(self, parts: list[Part]) -> bool:
-        """Move on by one tag; false when more text is needed."""
+        """Move on by one tag; False if more text is needed."""
         if self._state == "whole":
             return False
         if self._state == "reasoning":
@@ -145,7 +145,7 @@ class OutputParser:
         return self._format is ToolFormat.LLAMA3 and text.startswith(("{", _PYTHON_TAG))
 
     def _may_start_whole(self) -> bool:
-        """Whether a call may still be coming, behind spaces or a part of its tag."""
+        """Whether a call may still be coming, after spaces or a part of its tag."""
         return self._format is ToolFormat.LLAMA3 and _PYTHON_TAG.startswith(self._held.lstrip())
 
     def _until(
@@ -175,7 +175,7 @@ class OutputParser:
 
     def _emit(self, kind: type[Content | Reasoning], text: str, parts: list[Part]) -> None:
         if text:
-            # A thought is no part of the content, which may be a call as a whole.
+            # Reasoning is not part of the content, which may be a call as a whole.
             self._is_start &= kind is Reasoning
             parts.append(kind(text))
 
@@ -196,7 +196,7 @@ def _parse_call(text: str) -> list[ToolCall]:
 
 
 def _calls_of(values: list[Any]) -> list[ToolCall]:
-    """All of them, or none: half a list of calls would be another request than was meant."""
+    """All of them, or none: half a list of calls would not be what was meant."""
     calls = []
     for value in values:
         if not isinstance(value, dict) or not isinstance(value.get("name"), str):
@@ -216,7 +216,7 @@ def _json(text: str) -> Any:
 
 
 def _json_texts(text: str) -> list[Any]:
-    """Several JSON objects after each other, with semicolons between them."""
+    """Several JSON objects after each other, separated by semicolons."""
     decoder, values, at = json.JSONDecoder(), [], 0
     while at < len(text):
         try:

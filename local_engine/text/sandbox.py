@@ -26,7 +26,7 @@ from local_engine.text.sizes import Sizes, TooDear, UnwrittenNamespace, check_si
 _LARGEST_POWER = 64
 _LARGEST_FACTOR = 1 << 64
 _LOOK_EVERY_STEPS = 16
-# Of text and whole numbers these make more text than they are given.
+# These methods of text and integers make a longer text than they are given.
 _GROWING_METHODS = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs", "join"})
 _GROWING_FILTERS = frozenset({"center", "indent", "join", "batch", "slice", "tojson"})
 # These neither write, compare nor nest what they are given.
@@ -38,17 +38,17 @@ _LOOKING_TESTS = frozenset(
     {"defined", "undefined", "none", "boolean", "true", "false", "integer", "float", "number"}
     | {"string", "mapping", "iterable", "sequence", "callable", "sameas", "filter", "test"}
 )
-# Python goes through each word or character of these.
+# Python goes through each word or character for these.
 _SLOW_FILTERS = frozenset({"title", "wordcount", "urlencode"})
 _SLOW_TIMES = 8
-# What no prompt needs and nothing bounds: for pages of HTML, or by chance.
+# Not needed by any prompt and without a bound: for HTML pages, or random.
 _MISSING_FILTERS = (
     *("forceescape", "filesizeformat", "pprint", "random", "striptags", "urlize"),
     *("wordwrap", "xmlattr"),
 )
-# Of texts to bytes, by tables, and of numbers to as many bytes as they are told.
+# From text to bytes, by tables, and from numbers to any number of bytes.
 _MISSING_METHODS = frozenset({"encode", "translate", "maketrans", "to_bytes", "from_bytes"})
-# A width that is long, or one that is given as a value.
+# A long width, or one that is given as a value.
 _WIDE = re.compile(r"[0-9]{6}|\*|\{[^{}]*\{")
 
 
@@ -57,7 +57,7 @@ class RaisedByTemplate(TemplateError):
 
 
 class BoundedEnvironment(ImmutableSandboxedEnvironment):
-    """Compiles templates; `start` begins each rendering of one."""
+    """Compiles templates; `start` begins each rendering."""
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
 
@@ -84,22 +84,22 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         self._now = threading.local()
 
     def start(self, max_s: float) -> None:
-        """From now on this thread's rendering may work so long."""
+        """Allow this thread's rendering this much time from now on."""
         self._now.ends_s = time.thread_time() + max_s
         self._now.num_steps = 0
         self._now.sizes = Sizes()
 
     @property
     def _sizes(self) -> Sizes:
-        # While a template is compiled nobody has started.
+        # While a template is compiled, no rendering has started.
         found: Sizes | None = getattr(self._now, "sizes", None)
         return Sizes() if found is None else found
 
     def step(self) -> None:
-        """Raises `TooDear` if this rendering has had its time."""
+        """Raise `TooDear` if this rendering has used up its time."""
         now = self._now
         now.num_steps = steps = getattr(now, "num_steps", 0) + 1
-        # While it is compiled a template's constants are worked out, and nobody has started.
+        # While a template is compiled its constants are computed, and no rendering has started.
         if steps % _LOOK_EVERY_STEPS == 0 and time.thread_time() > getattr(now, "ends_s", 0.0):
             raise TooDear("it takes too long")
 
@@ -139,8 +139,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return super()._generate(_Watching().visit(source), *args, **kwargs)
 
     def _watched(self, name: str, called: Callable[..., Any]) -> Callable[..., Any]:
-        """The filter, which is no longer one that may take any time or make any length."""
-        # Some are given the context, or what follows from it, first.
+        """The filter, with its time and the length of its result bounded."""
+        # Some take the context, or something derived from it, first.
         first = int(hasattr(called, "jinja_pass_arg"))
 
         @functools.wraps(called)
@@ -177,7 +177,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return watched
 
     def _bounded(self, value: Any) -> Any:
-        """The value itself; raises `TooDear` if going through all of it had no end."""
+        """The value itself; raises `TooDear` if going through all of it would never end."""
         if type(value) is not str:
             check_size(self._sizes.size(value))
             if isinstance(value, Namespace):
@@ -197,7 +197,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
 
 class _Watching(NodeTransformer):
-    """Puts our own filters where a template takes turns, joins texts, and nests lists."""
+    """Inserts our own filters where a template loops, joins texts, or nests lists."""
 
     def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802 - jinja2's name
         self.generic_visit(node)
@@ -212,7 +212,7 @@ class _Watching(NodeTransformer):
         return self._built(node, node.items)
 
     def visit_Tuple(self, node: nodes.Tuple) -> nodes.Expr:  # noqa: N802 - jinja2's name
-        # A tuple may also be what values are given to.
+        # A tuple may also be the target of an assignment.
         return node if node.ctx != "load" else self._built(node, node.items)
 
     def visit_Dict(self, node: nodes.Dict) -> nodes.Expr:  # noqa: N802 - jinja2's name
@@ -231,7 +231,7 @@ def _filtered(node: nodes.Node, name: str) -> nodes.Filter:
 
 
 def _growth_of_method(name: str, text: str, args: list[Any], sizes: Sizes) -> int:
-    """How long a text a method of `text` makes at most; 0 where it makes none longer."""
+    """The largest length of a text that a method of `text` makes; 0 if it makes none longer."""
     if name == "replace" and len(args) > 1 and all(isinstance(each, str) for each in args[:2]):
         return len(text) + text.count(args[0]) * len(args[1])
     if name in {"format", "format_map"}:
@@ -269,7 +269,7 @@ def _width(value: Any, sizes: Sizes) -> int:
 
 
 def _at_hand(values: Any) -> Any:
-    """A list instead of what can be gone through once only."""
+    """A list in place of something that can be iterated only once."""
     return list(values) if isinstance(values, Iterator) else values
 
 

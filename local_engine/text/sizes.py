@@ -13,11 +13,11 @@ from jinja2.utils import Namespace
 
 
 MAX_TEXT_CHARS = 32 * 1024 * 1024
-"""Of any text that a template makes on its way, and of any list if it were written."""
+"""The longest text that a template may make on its way, and the longest list if it were written."""
 _MOST_ENTRIES = 1024 * 1024
 _MOST_LEVELS = 200
 _LEAF_CHARS = 4
-# So many entries of lists are remembered; then all are looked at anew.
+# This many entries of lists are remembered; then all are measured again.
 _MOST_KNOWN = 4 * 1024 * 1024
 
 
@@ -26,17 +26,17 @@ class TooDear(TemplateError):
 
 
 class UnwrittenNamespace(Namespace):
-    """One that cannot be written: it may hold itself, and another one twice."""
+    """A namespace that cannot be written: it may contain itself, or another one twice."""
 
     def __repr__(self) -> str:
         raise TooDear("it makes too long a text of a namespace")
 
 
 class Sizes:
-    """Of the lists, tuples and dictionaries of one rendering; none of them ever changes."""
+    """Sizes of the lists, tuples and dictionaries of one rendering, none of which ever changes."""
 
     def __init__(self) -> None:
-        # With each the object itself: its number stays its own for as long as it is held.
+        # Each with the object itself: its id stays its own for as long as it is held.
         self._known: dict[int, tuple[Any, int, int]] = {}
         self._num_entries = 0
 
@@ -53,7 +53,7 @@ class Sizes:
         return self._measured(value)[0]
 
     def joined(self, left: Any, right: Any, whole: Any) -> Any:
-        """What was made of two by joining them, which is not gone through anew."""
+        """Note the result of joining two values, without going through it again."""
         if isinstance(whole, list | tuple):
             (size, levels), (more, below) = self._measured(left), self._measured(right)
             self._num_entries += len(whole)
@@ -61,7 +61,7 @@ class Sizes:
         return whole
 
     def _measured(self, value: Any) -> tuple[int, int]:
-        """Size and levels."""
+        """Size and levels of nesting."""
         if isinstance(value, str):
             return len(value), 0
         if not isinstance(value, list | tuple | dict | KeysView | ValuesView | ItemsView):
@@ -84,6 +84,6 @@ class Sizes:
 
 
 def check_size(size: int) -> None:
-    """Raises `TooDear` for a text of so many characters, if it is too long."""
+    """Raise `TooDear` if a text of this many characters is too long."""
     if size > MAX_TEXT_CHARS:
         raise TooDear("it makes too long a text")

@@ -15,13 +15,13 @@ from local_engine.text.sizes import TooDear
 MAX_TEMPLATE_CHARS = 256 * 1024
 MAX_PROMPT_CHARS = 4 * 1024 * 1024
 MAX_RENDER_S = 5.0
-"""Of one thread's work for one prompt; a template of thousands of messages takes a tenth."""
+"""One thread's time for one prompt; a template with thousands of messages takes a tenth."""
 
 _OWN_FAULTS = (
     *(TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError),
     *(RecursionError, MemoryError),
 )
-# Also what names of templates stand for without being given.
+# Includes names that templates have without being given them.
 _OURS = ("messages", "tools", "add_generation_prompt", "raise_exception", "range", "namespace")
 TemplateMessage = Mapping[str, Any]
 
@@ -50,7 +50,7 @@ class ChatTemplate:
         self._template = _compile(self._environment, source)
 
     def try_out(self) -> None:
-        """Raises `ModelRefused` for a template that is too dear for a single word."""
+        """Raise `ModelRefused` for a template that is too slow or too long for a single word."""
         try:
             self.render([{"role": "user", "content": "hello"}])
         except PromptRefused as error:
@@ -66,7 +66,7 @@ class ChatTemplate:
     ) -> str:
         """The prompt up to where the assistant begins; raises `PromptRefused`.
 
-        `variables` are the caller's, and stand for nothing that is ours.
+        `variables` are the caller's, and never replace names of ours.
         """
         ours = {*_OURS, *self._special_tokens}
         if not ours.isdisjoint(variables):
@@ -89,8 +89,8 @@ class ChatTemplate:
                     raise TooDear("the rendered prompt is too long")
                 parts.append(part)
         except _OWN_FAULTS as error:
-            # The message of a template error may quote content, so only its kind is told,
-            # except where the template's author speaks through raise_exception.
+            # The message of a template error may quote content, so only its kind is reported,
+            # unless the template's author speaks through raise_exception.
             reason = (
                 str(error)
                 if isinstance(error, RaisedByTemplate | TooDear)

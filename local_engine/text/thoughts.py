@@ -18,17 +18,17 @@ _END = END_THINK.encode()
 
 
 class Ends:
-    """Which tokens would spell the end of reasoning without being it; one for a vocabulary."""
+    """Tokens that would spell the end of reasoning without being its token; one per vocabulary."""
 
     def __init__(self, spelt: Many[bytes], end_token: int, eos_token_ids: Many[int]) -> None:
-        """`spelt` has the bytes of each token, `end_token` is the one that may end it."""
+        """`spelt` has the bytes of each token, `end_token` is the one that may end reasoning."""
         self.end_token = end_token
         self.spelt = spelt
         self._eos_token_ids = list(eos_token_ids)
         self._masks: dict[int, torch.Tensor] = {}
 
     def allowed(self, num_spelt: int) -> torch.Tensor:
-        """True for each token that may follow where so many bytes of the end are written."""
+        """True for each token that may follow when this many bytes of the end are written."""
         found = self._masks.get(num_spelt)
         if found is None:
             rest = _END[num_spelt:]
@@ -41,17 +41,17 @@ class Ends:
 
 
 class Thoughts:
-    """Where one sequence stands in its reasoning."""
+    """The position of one sequence in its reasoning."""
 
     def __init__(self, ends: Ends, opens_with: int | None) -> None:
-        """`opens_with` begins them as the first token; nothing: the prompt has begun them."""
+        """`opens_with` is the token that begins reasoning; None if the prompt has begun it."""
         self._ends = ends
         self._opens_with = opens_with
         self._tail = b""
         self.are_over = False
 
     def allowed(self, without: Callable[[], torch.Tensor]) -> torch.Tensor:
-        """What may come next; `without` says what that is where the model does not think."""
+        """What may come next; `without` gives what may come if the model does not think."""
         if self._opens_with is None:
             return self._ends.allowed(_num_spelt(self._tail))
         allowed = without().clone()
@@ -59,7 +59,7 @@ class Thoughts:
         return allowed
 
     def accept(self, token_id: int) -> bool:
-        """Step over a token; false if it is no thought, but an answer without any."""
+        """Step over a token; False if it does not begin reasoning, but an answer without any."""
         if self._opens_with is not None:
             is_opened = token_id == self._opens_with
             self._opens_with = None
@@ -70,5 +70,5 @@ class Thoughts:
 
 
 def _num_spelt(tail: bytes) -> int:
-    """How many bytes of the end a text ends with."""
+    """How many bytes of the end of reasoning a text ends with."""
     return next(size for size in range(len(_END) - 1, -1, -1) if tail.endswith(_END[:size]))

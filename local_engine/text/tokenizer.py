@@ -22,7 +22,7 @@ from local_engine.text.tokenizer_bounds import check_rules, refusing
 
 _MAX_TOKENIZER_BYTES = 64 << 20
 _MAX_CONFIG_BYTES = 4 << 20
-# Where a tag of reasoning is no token of its own, it may be spelt letter by letter.
+# If a reasoning tag is not a token of its own, it may be spelt letter by letter.
 _MOST_OF_A_TAG = 16
 _SAMPLE = "A text, e.g. of 2 words\n"
 _SPECIAL_NAMES = ("bos_token", "eos_token", "pad_token", "unk_token")
@@ -36,9 +36,9 @@ class ChatTokenizer:
         self.may_reason = THINK in source
         self._tokenizer = tokenizer
         self._template = template
-        # No more than the vocabulary: answers with log-probabilities name a token twenty times.
+        # Limited by the vocabulary: answers with log-probabilities name a token twenty times.
         self._token_texts: dict[int, str] = {}
-        # A second reader that knows no special tokens: what users write stays text.
+        # A second reader without special tokens: what users write stays text.
         self._plain_tokenizer = Tokenizer.from_str(tokenizer.to_str())
         self._plain_tokenizer.encode_special_tokens = True
         named = (tokenizer.token_to_id(f"<0x{byte:02X}>") for byte in range(0x80, 0xC0))
@@ -47,7 +47,7 @@ class ChatTokenizer:
         self._added = {token.content: token_id for token_id, token in added.items()}
         controls = [token for token in added.values() if token.special]
         self._control_texts = tuple(token.content for token in controls)
-        # Some are looked for in what a text is turned into first: "\uff1c|end|\uff1e" is one, too.
+        # Some are searched for in the normalised text: "\uff1c|end|\uff1e" is one, too.
         self._normalise: Callable[[str], str] | None = None
         if tokenizer.normalizer is not None and any(token.normalized for token in controls):
             self._normalise = tokenizer.normalizer.normalize_str
@@ -65,10 +65,10 @@ class ChatTokenizer:
         tools: Sequence[dict[str, Any]] = (),
         variables: Mapping[str, Any] = MappingProxyType({}),
     ) -> list[int]:
-        """Prompt tokens of a conversation; control tokens come from the template only.
+        """Prompt tokens of a conversation; control tokens come only from the template.
 
-        Text of a message that spells a control token is read as plain text: it is swapped for a
-        random mark while the template runs, and encoded apart.
+        Text of a message that spells a control token is read as plain text: it is replaced by a
+        random mark while the template runs, and encoded separately.
         """
         self._refuse_other_controls(messages, [*tools, dict(variables)])
         hidden: dict[str, str] = {}
@@ -92,22 +92,22 @@ class ChatTokenizer:
     def encode_text(self, text: str, *, adds_special: bool = True) -> list[int]:
         """A prompt that is just text, with the special tokens that the tokenizer puts around it.
 
-        Control tokens in it are read as such: whoever sends a bare prompt writes the whole of it.
+        Control tokens in it are read as such: whoever sends a bare prompt writes all of it.
         """
         return self._encode(self._tokenizer, text, is_whole=adds_special)
 
     def encode_plain(self, text: str) -> list[int]:
-        """Text that is nothing but text."""
+        """Tokens of text without any control tokens."""
         return self._encode(self._plain_tokenizer, text)
 
     def starts_reasoning(self, prompt_token_ids: Sequence[int]) -> bool:
-        """Whether the template has opened the model's reasoning already."""
+        """Whether the template has already opened the model's reasoning."""
         return self.may_reason and self._end_of(prompt_token_ids).endswith(THINK)
 
     def thinking(self, prompt_token_ids: Sequence[int]) -> Thinking | None:
-        """What an answer to this prompt thinks between, if it may; raises `PromptRefused`.
+        """The limits of reasoning in an answer to this prompt, if any; raises `PromptRefused`.
 
-        Where the model is expected to think, and nobody could say where it ends.
+        It raises if the model is expected to think, and nobody could say where that ends.
         """
         if not self.may_reason or self._end_of(prompt_token_ids).endswith(END_THINK):
             return None
@@ -130,14 +130,14 @@ class ChatTokenizer:
     def detokenizer(
         self, *, keeps_special: bool = False, after: Sequence[int] = ()
     ) -> IncrementalDetokenizer:
-        """For one text as it comes; `after` are the tokens of the text that it goes on with."""
+        """For one text as it comes; `after` are the tokens of the text that it continues."""
         decode = self.decode_with_special if keeps_special else self.decode
         return IncrementalDetokenizer(
             decode, self.encode_plain, self._inside.__contains__, after=after
         )
 
     def offsets(self, token_ids: Sequence[int], *, keeps_special: bool = False) -> list[int]:
-        """For each token how many characters of the text come before its own."""
+        """For each token, how many characters of the text come before its own."""
         detokenizer = self.detokenizer(keeps_special=keeps_special)
         found = []
         for token_id in token_ids:
@@ -146,7 +146,7 @@ class ChatTokenizer:
         return found
 
     def token_text(self, token_id: int) -> str:
-        """One token as text, control tokens included; bytes of a part character show as U+FFFD."""
+        """One token as text, control tokens included; partial characters show as U+FFFD."""
         found = self._token_texts.get(token_id)
         if found is None:
             found = str(self._tokenizer.decode([token_id], skip_special_tokens=False))
@@ -202,13 +202,13 @@ def load_chat_tokenizer(files: ModelFiles) -> ChatTokenizer:
 
 
 def check_tokenizer(files: ModelFiles, vocab_size: int) -> None:
-    """Raises `ModelRefused` for a tokenizer that is none, or not one of so small a model."""
+    """Raise `ModelRefused` for an invalid tokenizer, or one that does not fit so small a model."""
     if load_chat_tokenizer(files).vocab_size > vocab_size:
         raise ModelRefused("tokenizer.json knows more tokens than vocab_size of config.json")
 
 
 def chat_tokenizer(tokenizer: bytes, config: bytes, template: bytes) -> ChatTokenizer:
-    """From the contents of the three files; an empty `template` means: the configuration's."""
+    """From the contents of the three files; an empty `template` means the configuration's."""
     values = decode_json("tokenizer_config.json", config, dict[str, Any])
     source = _text_of("chat_template.jinja", template) if template else _template_in(values)
     text = _text_of("tokenizer.json", tokenizer)
@@ -229,7 +229,7 @@ def chat_tokenizer(tokenizer: bytes, config: bytes, template: bytes) -> ChatToke
 
 
 def _unread(error: BaseException) -> PromptRefused:
-    """What it says may quote the text, so only its kind is told."""
+    """The message may quote the text, so only its kind is reported."""
     return PromptRefused(f"the tokenizer cannot read this text: {type(error).__name__}")
 
 
@@ -244,9 +244,9 @@ def _read_tokenizer(text: str) -> Tokenizer:
     with refusing(lambda error: ModelRefused(f"tokenizer.json cannot be read: {error}")):
         tokenizer = Tokenizer.from_str(text)
     if max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0) > MAX_SIZE:
-        # Between the others it would be counted up to.
+        # All numbers up to it would have to be gone through.
         raise ModelRefused("tokenizer.json has a token of a number that no model knows")
-    # So texts were cut and filled up when it was trained; a prompt is read whole, and as it is.
+    # Texts were cut and padded like that in training; a prompt is read completely, as it is.
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer

@@ -30,7 +30,7 @@ class _Rules(msgspec.Struct):
 
 
 def check_rules(content: bytes) -> None:
-    """Raises `ModelRefused` for rules that no model needs, and names them."""
+    """Raise `ModelRefused` for rules that no model needs, and name them."""
     rules = decode_json(_NAME, content, _Rules)
     for key in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
         growth = 1
@@ -46,7 +46,7 @@ def check_rules(content: bytes) -> None:
 
 @contextmanager
 def refusing(made: Callable[[BaseException], Exception]) -> Iterator[None]:
-    """Whatever native code raises, a panic too, becomes what `made` makes of it."""
+    """Turn whatever native code raises, even a panic, into the exception that `made` gives."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit, GeneratorExit, ModelRefused):
@@ -56,7 +56,7 @@ def refusing(made: Callable[[BaseException], Exception]) -> Iterator[None]:
 
 
 def _objects(value: Any) -> Iterator[dict[str, Any]]:
-    """All objects in a value, without recursion: the file is a stranger's."""
+    """All objects in a value, without recursion: the file comes from a stranger."""
     level = [value]
     while level:
         found = [each for each in level if isinstance(each, dict)]
@@ -67,12 +67,12 @@ def _objects(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _growth(rule: dict[str, Any]) -> int:
-    """How many characters may become of one."""
+    """How many characters one character may become."""
     pattern, content = rule.get("pattern"), rule.get("content")
     if rule.get("type") != "Replace" or not isinstance(content, str):
         return 1
     fixed = pattern.get("String") if isinstance(pattern, dict) else None
-    # A regular expression may find one character, or the place between two.
+    # A regular expression may match one character, or the place between two.
     return -(-len(content) // max(1, len(fixed) if isinstance(fixed, str) else 1))
 
 
