@@ -48,8 +48,9 @@ from local_engine.text.output_parser import ToolFormat
 
 DEFAULT_MAX_BODY_BYTES = 4 << 20
 DEFAULT_MAX_HELD_BODY_BYTES = 256 << 20
-# `/health` is what vLLM and SGLang call it: whether a request would be taken now.
-# What supervisors and scrapers may ask without a key; everything else shows the model's answers.
+# `/health` is what vLLM and SGLang call it: whether a request would be accepted now. The open paths
+# are what supervisors and scrapers may read without a key; everything else shows the model's
+# answers.
 _MODELS = "/v1/models/"
 _DRAIN = "/drain"
 _OPEN_PATHS = frozenset({"/health", "/health/live", "/health/ready", "/metrics"})
@@ -66,7 +67,7 @@ class ServedModel:
 
 
 def _capabilities(engine: Engine) -> list[str]:
-    """What this model can do that not every one can: if its template knows tools, it calls them."""
+    """What not every model can do: if this one's template knows tools, it calls them."""
     return ["tools"] if engine.tokenizer.tool_format is not ToolFormat.NONE else []
 
 
@@ -83,11 +84,11 @@ class EngineApp:
         requests_max: int = ConnectionBounds().requests_max,
         more_metrics: Callable[[], bytes] = bytes,
     ) -> None:
-        """`requests_max` bounds those that wait for a body or a model.
+        """`requests_max` limits those that wait for a body or a model.
 
-        `max_held_body_bytes` bounds the long bodies of all of them together.
+        `max_held_body_bytes` limits the total of all long bodies.
 
-        `more_metrics` says what others count than the engine, in Prometheus text form.
+        `more_metrics` gives what others than the engine count, in Prometheus text form.
         """
         self._counts = counts or Counts()
         self._api_key = api_key
@@ -117,7 +118,7 @@ class EngineApp:
         self._paths = {path for _, path in self._routes}
 
     def attach(self, name: str, engine: Engine) -> None:
-        """From now on the model is served."""
+        """Serve the model from now on."""
         self._served = ServedModel(name, engine, unix_time_s())
         self._counts = engine.metrics.counts
 
@@ -129,7 +130,7 @@ class EngineApp:
         assert scope["type"] == "http", "the server is configured for HTTP only"
         is_started = False
         is_stream = False
-        # Who asks how the engine is asks it for nothing, however often it is told "not yet".
+        # Health checks ask nothing of the engine, however often the answer is "not yet".
         is_counted = scope["path"] not in _OPEN_PATHS
 
         async def watched_send(message: dict[str, Any]) -> None:
@@ -143,7 +144,7 @@ class EngineApp:
         except ClientGone:
             return
         except asyncio.CancelledError:
-            # The server stops and has waited long enough.
+            # The server is stopping and has waited long enough.
             error = Unavailable("The engine is stopping.", code="stopping", retry_after_s=1)
             if is_stream:
                 await send_part(send, as_event(error.envelope()), is_last=True)
@@ -206,13 +207,13 @@ class EngineApp:
         return self._served
 
     def _open_model(self) -> ServedModel:
-        """The model, for work that is begun now."""
+        """The model, for work that begins now."""
         if self._is_draining:
             raise Unavailable("This engine is draining.", code="draining", retry_after_s=1)
         return self._model()
 
     async def _drain(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        """From now on nothing new is begun; what runs goes on. Says how much of it is left."""
+        """From now on nothing new is begun; running requests go on. Answers how many are left."""
         self._is_draining = True
         running = waiting = 0  # While a model loads nothing has begun, and nothing will.
         if self._served is not None:
@@ -291,7 +292,7 @@ class EngineApp:
         await send_body(send, 200, msgspec.json.encode({"version": version("gatewright")}))
 
     async def _load(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        """How many sequences are here, in words of vLLM that some balance by."""
+        """How many sequences there are, in vLLM's words, which some load balancers read."""
         stats = self._model().engine.stats()
         load = stats.num_running + stats.num_waiting
         await send_body(send, 200, msgspec.json.encode({"server_load": load}))

@@ -25,7 +25,7 @@ class _Since(msgspec.Struct):
 
 
 async def answer_cache_events(body: bytes, send: Send, engine: Engine) -> None:
-    """What happened to cached blocks since the reader's last news; see `CacheReport`."""
+    """Changes of cached blocks since the reader's last call; see `CacheReport`."""
     asked: _Since = decode_body(body, _Since, ())
     wait_s = min(max(asked.wait_s, 0.0), WAIT_S_MAX)
     report = await engine.cache.read(asked.epoch, asked.since, wait_s)
@@ -33,7 +33,7 @@ async def answer_cache_events(body: bytes, send: Send, engine: Engine) -> None:
 
 
 async def answer_cache_chain(body: bytes, send: Send, engine: Engine, caller: Caller) -> None:
-    """Under which hashes a conversation's blocks are cached for this caller's group."""
+    """The hashes under which a conversation's blocks are cached for this caller's group."""
     asked: AskedPrompt = decode_body(body, AskedPrompt, ())
     tokens = await tokens_of(asked, engine)
     try:

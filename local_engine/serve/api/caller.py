@@ -16,13 +16,13 @@ DATA_CLASS_HEADER = b"x-gatewright-data-class"
 TIER_HEADER = b"x-gatewright-tier"
 _MAX_HEADER_CHARS = 200
 _TIERS = frozenset(tier.name.lower() for tier in Tier)
-# The most sensitive class leaves no trace in memory that is given to others, and what is none of
-# these counts as it. A gateway that knows no class says nothing.
+# The most sensitive class leaves no trace in memory that is shared, and any other value counts as
+# it. A gateway without a class sends nothing.
 _KEPT_CLASSES = frozenset({"", "S0", "S1", "S2", "S3"})
 
 
 def read_caller(scope: Scope) -> Caller:
-    """The caller that the headers name; raises `InvalidRequest`."""
+    """The caller named by the headers; raises `InvalidRequest`."""
     tenant, data_class, tier = (
         _said(scope, name) for name in (TENANT_HEADER, DATA_CLASS_HEADER, TIER_HEADER)
     )
@@ -34,10 +34,10 @@ def read_caller(scope: Scope) -> Caller:
 
 
 def _said(scope: Scope, wanted: bytes) -> str:
-    """What a header says; empty where there is none.
+    """The value of a header; empty without one.
 
-    Where it comes twice, somebody between the gateway and here has added one: no order of them
-    says which is the gateway's.
+    If it comes twice, somebody between the gateway and here has added one: their order does not say
+    which is the gateway's.
     """
     values = [value for name, value in scope["headers"] if name == wanted]
     if len(values) > 1:

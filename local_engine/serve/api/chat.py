@@ -23,7 +23,7 @@ from local_engine.text.output_parser import OutputParser, ToolFormat
 async def answer_chat(
     body: bytes, send: Send, engine: Engine, served_name: str, caller: Caller
 ) -> None:
-    """Answer in one piece or as events; raises `ApiError` while nothing is sent yet."""
+    """Answer in one piece or as events; raises `ApiError` while nothing has been sent."""
     request = read_chat_request(body, engine.defaults, engine.tokenizer)
     if request.model != served_name:
         raise unknown_model(served_name)
@@ -87,7 +87,7 @@ async def _prepare(engine: Engine, request: ChatRequest, caller: Caller) -> list
         return [
             engine.new_generation(
                 prompt,
-                # The prompt is one, and its scores are told once.
+                # There is one prompt, and its scores are reported once.
                 replace(params.of_choice(index), prompt_logprobs=None) if index else params,
                 caller,
                 request_id=request_id,
@@ -107,7 +107,7 @@ async def _prepare(engine: Engine, request: ChatRequest, caller: Caller) -> list
 
 
 def _behind_thoughts(engine: Engine, request: ChatRequest, prompt: list[int]) -> SamplingParams:
-    """A grammar is about the answer, and begins where the model has thought to its end."""
+    """Parameters whose grammar applies to the answer and begins after the model's reasoning."""
     if request.params.grammar is None:
         return request.params
     try:
@@ -120,7 +120,7 @@ def _behind_thoughts(engine: Engine, request: ChatRequest, prompt: list[int]) ->
 
 
 async def _send_stream(send: Send, choices: Choices, response: ChatResponse) -> None:
-    # Closed before the generations are: who reads them ends first, wherever the caller leaves.
+    # Closed before the generations are: the reader ends first, whenever the caller leaves.
     async with aclosing(choices.outputs()) as outputs:
         try:
             # The head waits for the first output: until then a refusal is a plain error.

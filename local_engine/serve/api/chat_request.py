@@ -23,7 +23,7 @@ from local_engine.text.tokenizer import ChatTokenizer
 MAX_MESSAGES = 2048
 MAX_TOOLS = 128
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
-# Answering as if these were not there would be a lie; everything else unknown is harmless.
+# Ignoring these would give a false answer; all other unknown fields are harmless.
 _UNSUPPORTED = (
     "functions",
     "function_call",
@@ -32,7 +32,7 @@ _UNSUPPORTED = (
     "web_search_options",
     "best_of",
     "echo",
-    # It would cut the system message away.
+    # It would cut the system message off.
     "truncate_prompt_tokens",
     "chat_template",
     "documents",
@@ -43,7 +43,7 @@ _UNSUPPORTED = (
 )
 _PARAM_IN_ERROR = re.compile(r" - at `\$\.?([^`]*)`$")
 _MISSING_IN_ERROR = re.compile(r"Object missing required field `([^`]*)`")
-# How a character is written that JSON spells in two halves, or one of the halves alone.
+# The JSON spelling of a character in two halves, or of one half alone.
 _MAYBE_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 Json = dict[str, Any]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -124,9 +124,9 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     is_stream: bool
     include_usage: bool
     usage_so_far: bool
-    """Each part of a stream tells what was counted up to it."""
+    """Each part of a stream gives the usage up to it."""
     is_call_forced: bool
-    """A grammar makes the whole answer one tool call."""
+    """A grammar makes the complete answer one tool call."""
     grammar_field: str
     may_call: bool
     has_one_call: bool
@@ -134,7 +134,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     wants_token_ids: bool
     names_tokens_by_id: bool
     keeps_special: bool
-    """Control tokens stay in the text: somebody asks for them, or a parser looks for calls."""
+    """Control tokens stay in the text: the caller asks for them, or a parser looks for calls."""
     cache_salt: str
 
 
@@ -146,7 +146,7 @@ def decode_body(
 ) -> Any:
     """The body as `kind`; raises `InvalidRequest` for what cannot be read or answered.
 
-    What is `always_on` is done unasked, and cannot be turned off.
+    What is `always_on` is done without being asked, and cannot be turned off.
     """
     try:
         fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
@@ -228,9 +228,9 @@ def _invalid(message: str, param: str) -> InvalidRequest:
 
 
 def variables_of(given: Json | None, effort: Effort | None) -> Json:
-    """What a caller sets in the template, such as Qwen's `enable_thinking`.
+    """The variables that a caller sets in the template, such as Qwen's `enable_thinking`.
 
-    An effort is told there, as vLLM does it; what is set by name goes before.
+    An effort is passed there, as by vLLM; a variable that is set by name has precedence.
     """
     if effort is None:
         return given or {}
@@ -238,7 +238,7 @@ def variables_of(given: Json | None, effort: Effort | None) -> Json:
 
 
 def tools_of(tools: list[Tool]) -> tuple[Json, ...]:
-    """As templates know them; raises `InvalidRequest`."""
+    """Tools in the form that templates expect; raises `InvalidRequest`."""
     if len(tools) > MAX_TOOLS:
         raise _invalid(f"tools has more than {MAX_TOOLS} entries.", "tools")
     if any(tool.type != "function" for tool in tools):
@@ -250,7 +250,7 @@ def tools_of(tools: list[Tool]) -> tuple[Json, ...]:
 
 
 def _forced_call(body: _Body, tools: tuple[Json, ...]) -> str | None:
-    """The grammar of one call where `tool_choice` names or requires one."""
+    """The grammar of one call if `tool_choice` names or requires one."""
     choice = body.tool_choice
     if choice in (None, "none", "auto"):
         return None
@@ -286,8 +286,9 @@ def _forced_call(body: _Body, tools: tuple[Json, ...]) -> str | None:
 def _arguments(number: int, parameters: Json | None) -> Json:
     """A tool's parameters as a part of another schema.
 
-    With an id of its own `#/$defs/City` is still its own, and not the whole's. Before 2019 a
-    reference stood for everything beside it, the id too, so it goes one level down.
+    With an id of its own, `#/$defs/City` still refers to its own definitions, not to the outer
+    schema's. Before 2019 a reference replaced everything beside it, including the id, so it goes
+    one level down.
     """
     if not parameters:
         return {"type": "object"}
@@ -299,7 +300,7 @@ def _arguments(number: int, parameters: Json | None) -> Json:
 
 
 def messages_of(messages: list[Message]) -> tuple[Json, ...]:
-    """As templates know them: contents are texts; raises `InvalidRequest`."""
+    """Messages in the form that templates expect, with text contents; raises `InvalidRequest`."""
     if not messages:
         raise _invalid("messages is empty.", "messages")
     if len(messages) > MAX_MESSAGES:
@@ -330,7 +331,7 @@ def _call(call: _ToolCall, param: str) -> Json:
     try:
         arguments = json.loads(call.function.arguments or "{}")
         if _MAYBE_HALF.search(call.function.arguments):
-            # Half a character is no text, and no template can write it; this raises for one.
+            # Half a character is not text, and no template can write it; this raises for one.
             json.dumps(arguments, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise _invalid("A tool call's arguments are not JSON.", f"{param}.tool_calls") from error

@@ -21,7 +21,7 @@ _FIELDS = {Content: "content", Reasoning: "reasoning_content"}
 
 
 class Choice:
-    """One of a request's answers: its generation, and the parser of what it writes."""
+    """One of a request's answers: its generation, and the parser of its output."""
 
     def __init__(
         self,
@@ -37,10 +37,10 @@ class Choice:
         self._parser = parser
         self.num_calls = 0
         self.num_told = 0
-        """Tokens written up to the last output that was told: the generation may be further."""
+        """Tokens written up to the last output that was reported: the generation may be further."""
 
     def usage_so_far(self) -> Json:
-        """Of this answer alone, as vLLM counts."""
+        """The usage of this answer alone, as vLLM counts."""
         generation = self.generation
         prompt, cached = len(generation.prompt_token_ids), generation.num_cached_tokens
         return usage(prompt, self.num_told, cached)
@@ -59,7 +59,7 @@ class Choice:
         return kept
 
     def finish_reason(self, reason: FinishReason | None) -> str | None:
-        """What OpenAI calls an end that was a tool call."""
+        """OpenAI's name for an end that was a tool call."""
         if reason is None:
             return None
         is_call = self.num_calls > 0 and reason is FinishReason.STOP
@@ -67,7 +67,7 @@ class Choice:
 
 
 class ChatResponse:
-    """What stays the same from an answer's first to its last byte."""
+    """What stays the same from an answer's first byte to its last."""
 
     def __init__(
         self,
@@ -99,14 +99,14 @@ class ChatResponse:
         return msgspec.json.encode({**body, "usage": usage_of(self._generations())})
 
     def opening(self) -> bytes:
-        """The first chunk of each choice names its role, and that of the first one the prompt."""
+        """The first chunk of each choice names its role, the first choice's also the prompt."""
         role: Json = {"role": "assistant", "content": ""}
         first, *others = self._choices
         events = [self._chunk(first, role, about=self._prompt())]
         return b"".join([*events, *(self._chunk(choice, role) for choice in others)])
 
     def part(self, index: int, output: Output) -> bytes:
-        """Events of one output; a step that holds all its text back says nothing."""
+        """Events of one output; a step whose text is all held back has none."""
         choice = self._choices[index]
         first_call = choice.num_calls
         written = choice.generation.output_token_ids[choice.num_told : output.num_written]
@@ -140,7 +140,7 @@ class ChatResponse:
         return as_event(msgspec.json.encode({**body, "usage": usage_of(self._generations())}))
 
     def _prompt(self) -> Json:
-        """The prompt's tokens, where they are asked for."""
+        """The prompt's tokens, if they are asked for."""
         ids = self._choices[0].generation.prompt_token_ids
         return {"prompt_token_ids": ids} if self._wants_token_ids else {}
 
@@ -207,7 +207,7 @@ class ChatResponse:
 
     def _logprob(self, token_id: int, logprob: float) -> Json:
         text = self._tokenizer.token_text(token_id)
-        # Bytes of a part character are not known from its text.
+        # The bytes of a partial character are not known from its text.
         as_bytes = None if "\ufffd" in text else list(text.encode())
         shown = f"token_id:{token_id}" if self._names_tokens_by_id else text
         return {"token": shown, "logprob": logprob, "bytes": as_bytes}
@@ -221,7 +221,7 @@ def usage_of(generations: Many[Generation]) -> Json:
 
 
 def usage(prompt: int, completion: int, cached: int) -> Json:
-    """What was counted, in tokens."""
+    """Counts of tokens."""
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,

@@ -23,7 +23,7 @@ class Choices:
         self._fields = prompt_field, grammar_field
 
     def as_api_error(self, error: StepFailed) -> ApiError:
-        """What the caller is told, with the field at fault."""
+        """What the caller is told, naming the field at fault."""
         return api_error_of(error.code, str(error), *self._fields)
 
     async def outputs(self) -> AsyncGenerator[tuple[int, Output], None]:
@@ -71,5 +71,5 @@ async def written(choices: Choices, write: Callable[[list[list[Output]]], bytes]
     params = choices.running[0].generation.params
     if not params.logprobs and params.prompt_logprobs is None:
         return write(found)
-    # Twenty tokens are named for each one: too long for everybody else to wait.
+    # Up to twenty tokens are named for each one: too slow for the event loop.
     return await asyncio.to_thread(write, found)

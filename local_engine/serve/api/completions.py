@@ -39,14 +39,14 @@ _NOTHING_WRITTEN: dict[str, Any] = {
     "stop": (),
     "stop_token_ids": (),
 }
-"""A prompt is read by choosing what comes after it; nothing about that token is told."""
+"""A prompt is read by choosing the token after it; that token is not reported."""
 Json = dict[str, Any]
 
 
 class _Body(SamplingFields, kw_only=True):
     prompt: Prompt
     max_tokens: int | None = 16
-    """As everywhere where nobody says; `null` is as many as there is room for."""
+    """OpenAI's default; `null` is as many as there is room for."""
     logprobs: int | None = None
     echo: bool | None = None
     best_of: int | None = None
@@ -56,20 +56,20 @@ class _Body(SamplingFields, kw_only=True):
 
     @property
     def num_prompt_top(self) -> int | None:
-        """Alternatives to each token of the prompt: as many as the more curious asker wants."""
+        """Alternatives to each token of the prompt: the larger of the two numbers asked for."""
         asked = (self.prompt_logprobs, self.logprobs if self.echo else None)
         return max((each for each in asked if each is not None), default=None)
 
     @property
     def is_read_only(self) -> bool:
-        """Whether the prompt is said again and nothing more, as evaluations ask for."""
+        """Whether only the prompt is repeated, as evaluations ask for."""
         return bool(self.echo) and self.max_tokens == 0
 
 
 async def answer_completion(
     body: bytes, send: Send, engine: Engine, served_name: str, caller: Caller
 ) -> None:
-    """Answer in one piece or as events; raises `ApiError` while nothing is sent yet."""
+    """Answer in one piece or as events; raises `ApiError` while nothing has been sent."""
     request: _Body = decode_body(body, _Body, _UNSUPPORTED)
     if request.model != served_name:
         raise unknown_model(served_name)
@@ -148,7 +148,7 @@ async def _prepare(engine: Engine, request: _Body, caller: Caller) -> list[Gener
 async def _offsets(
     tokenizer: ChatTokenizer, request: _Body, prompts: list[list[int]]
 ) -> list[list[int]]:
-    """Where each token of the prompts stands in its text, if somebody is told."""
+    """The offset of each token of the prompts in its text, if that is reported."""
     if not request.echo or request.logprobs is None:
         return [[] for _ in prompts]
     keeps_special = request.keeps_special
@@ -179,7 +179,7 @@ async def _send_stream(send: Send, choices: Choices, writer: "_Writer") -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """A part of a choice's text, its tokens, and where in all of the text each of them begins."""
+    """A part of a choice's text, its tokens, and where each of them begins in the complete text."""
 
     text: str = ""
     tokens: tuple[Token, ...] = ()
@@ -207,9 +207,9 @@ class _Writer:
         self._head = head
         self._generations = generations
         self._prompt_offsets = prompt_offsets
-        """Of each prompt, not of each choice."""
+        """For each prompt, not for each choice."""
         self._begins: dict[int, int] = {}
-        """Where in its text the answer of each choice begins of which something was streamed."""
+        """By choice, where the answer begins in its text, once something was streamed."""
         self._num_told = [0] * len(generations)
 
     def whole(self, outputs: list[list[Output]]) -> bytes:
@@ -281,7 +281,7 @@ class _Writer:
         return [] if self._request.is_read_only else generation.output_token_ids
 
     def _echoed(self, index: int) -> _Stretch:
-        """The prompt, where it is to be said again, and what is known of its tokens."""
+        """The prompt, if it is to be repeated, and what is known of its tokens."""
         if not self._request.echo:
             return _Stretch()
         generation = self._generations[index]
@@ -308,7 +308,7 @@ class _Writer:
         }
 
     def _name(self, token_id: int) -> str:
-        """Bytes of different part characters have one text, and several tokens may have one."""
+        """Bytes of different partial characters have one text, and several tokens may have one."""
         if self._request.return_tokens_as_token_ids:
             return f"token_id:{token_id}"
         return self._tokenizer.token_text(token_id)
@@ -321,7 +321,7 @@ class _Writer:
         return usage(prompt, completion, cached)
 
     def _usage_so_far(self, index: int) -> Json:
-        """Of this text alone, as vLLM counts."""
+        """The usage of this text alone, as vLLM counts."""
         generation = self._generations[index]
         prompt, cached = len(generation.prompt_token_ids), generation.num_cached_tokens
         return usage(prompt, self._num_told[index], cached)

@@ -58,13 +58,13 @@ class NotFound(ApiError):
 
 
 def unknown_model(served_name: str) -> NotFound:
-    """To be raised where a request names another model than the one there is."""
+    """The error for a request that names a model other than the served one."""
     message = f"The model does not exist. This engine serves `{served_name}`."
     return NotFound(message, code="model_not_found", param="model")
 
 
 class MethodNotAllowed(ApiError):
-    """Says which methods there are instead (RFC 9110 §15.5.6)."""
+    """Says which methods are allowed instead (RFC 9110 §15.5.6)."""
 
     status = 405
     type = "invalid_request_error"
@@ -89,7 +89,7 @@ class EngineFailed(ApiError):
 
 
 class Unavailable(ApiError):
-    """Worth another try a little later."""
+    """The request may be tried again a little later."""
 
     status = 503
     type = "overloaded_error"

@@ -19,7 +19,7 @@ class ClientGone(Exception):
 
 
 async def read_body(receive: Receive, max_bytes: int) -> bytes:
-    """The whole body; raises `BodyTooLarge` as soon as it is."""
+    """The complete body; raises `BodyTooLarge` as soon as it is."""
     parts: list[bytes] = []
     num_bytes = 0
     while True:
@@ -37,7 +37,7 @@ async def read_body(receive: Receive, max_bytes: int) -> bytes:
 
 
 async def unless_client_gone(receive: Receive, work: Coroutine[Any, Any, _Result]) -> _Result:
-    """Run `work`; cancel it and raise `ClientGone` when the client hangs up first."""
+    """Run `work`; cancel it and raise `ClientGone` if the client hangs up first."""
     working = asyncio.ensure_future(work)
     watching = asyncio.ensure_future(_until_disconnect(receive))
     try:

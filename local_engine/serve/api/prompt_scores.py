@@ -15,8 +15,8 @@ def prompt_scores(
 ) -> list[dict[str, Json] | None]:
     """One entry for each token of the prompt: by id the token itself, then the likeliest ones.
 
-    `tokens` are those after the first one: nothing comes before that, so nothing says how likely
-    it was.
+    `tokens` are those after the first one: nothing comes before that, so nothing says how likely it
+    was.
     """
     return [None, *(_entry(token, num_top, tokenizer) for token in tokens)]
 

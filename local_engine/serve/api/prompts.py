@@ -22,14 +22,14 @@ from local_engine.text.tokenizer import ChatTokenizer
 
 
 MAX_PROMPTS = 64
-# msgspec cannot tell lists apart by their content, so the check is ours.
+# msgspec cannot distinguish lists by their content, so the check is ours.
 Prompt = str | list[str | int | list[int]]
 Side = Literal["left", "right"]
-"""From which of them a prompt is cut; nobody says: from the left."""
+"""The side from which a prompt is cut; by default the left."""
 
 
 class AskedPrompt(msgspec.Struct):
-    """A text, or what of a chat makes its prompt: to be read, not answered."""
+    """A text, or the parts of a chat that make its prompt: to be read, not answered."""
 
     prompt: str | None = None
     messages: list[Message] | None = None
@@ -38,13 +38,13 @@ class AskedPrompt(msgspec.Struct):
     chat_template_kwargs: Json | None = None
     reasoning_effort: Effort | None = None
     add_special_tokens: bool | None = None
-    """Of a text; a chat's are its template's."""
+    """For a text; a chat's come from its template."""
     return_token_strs: bool | None = None
     model: str | None = None
 
 
 async def tokens_of(asked: AskedPrompt, engine: Engine) -> list[int]:
-    """The tokens that the same text or chat is answered from; raises `InvalidRequest`."""
+    """The tokens from which the same text or chat is answered; raises `InvalidRequest`."""
     if (asked.prompt is None) == (asked.messages is None):
         raise _invalid("Either prompt or messages is needed.", "prompt")
     if asked.messages is None:
@@ -93,9 +93,9 @@ async def read_prompts(
 
 
 def shortened(tokens: list[int], num_kept: int, most: int, side: Side | None) -> list[int]:
-    """`num_kept` tokens of a prompt cut from `side`, -1 for as many as have room (`most`).
+    """`num_kept` tokens of a prompt cut from `side`, -1 for as many as there is room for (`most`).
 
-    Raises `InvalidRequest` for what is neither.
+    Raises `InvalidRequest` for any other value.
     """
     if num_kept == -1:
         num_kept = max(1, most)

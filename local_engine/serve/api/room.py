@@ -14,7 +14,7 @@ UNCOUNTED_BYTES = 64 * 1024
 
 
 class Room:
-    """Entered by each of them. Who asks how the engine is waits for nothing, and needs none."""
+    """Entered by each request. Health checks wait for nothing, and need no room."""
 
     __slots__ = ("_left", "_left_bytes")
 
@@ -24,7 +24,7 @@ class Room:
 
     @contextmanager
     def place(self) -> Iterator["Place"]:
-        """One request's, until it is answered; raises `Unavailable` where there is none left."""
+        """A place for one request until it is answered; raises `Unavailable` if none is left."""
         if not self._left:
             raise _busy("The engine serves as many requests as it may.")
         place = Place(self)
@@ -36,14 +36,14 @@ class Room:
             self._left_bytes += place.held_bytes
 
     def take_bytes(self, length_bytes: int) -> None:
-        """Raises `Unavailable` where fewer are left."""
+        """Reserve bytes; raises `Unavailable` if fewer are left."""
         if length_bytes > self._left_bytes:
             raise _busy("The engine holds as many long requests as it may.")
         self._left_bytes -= length_bytes
 
 
 class Place:
-    """What one request holds of the room."""
+    """The part of the room that one request holds."""
 
     __slots__ = ("_arrived_bytes", "_room", "held_bytes")
 
@@ -52,9 +52,9 @@ class Place:
         self._arrived_bytes = self.held_bytes = 0
 
     def hold(self, length_bytes: int) -> None:
-        """So much more of the body has arrived; raises `Unavailable` where it has no room.
+        """Note that this much more of the body has arrived; raises `Unavailable` without room.
 
-        What has arrived counts, and not what a head promises: that would take others' room for
+        What has arrived counts, not what a head announces: that would take others' room for
         nothing.
         """
         self._arrived_bytes += length_bytes

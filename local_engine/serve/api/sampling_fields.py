@@ -29,7 +29,7 @@ from local_engine.text.tokenizer import ChatTokenizer
 MAX_CHOICES = 16
 _MAX_BAD_WORDS = 64
 _TOKEN_ID = re.compile("0|[1-9][0-9]{0,18}")
-# Ways of sampling that other engines know and this one does not.
+# Ways of sampling that other engines have and this one has not.
 OTHERS_SAMPLING = (
     "typical_p",
     "tfs_z",
@@ -67,7 +67,7 @@ OTHERS_SAMPLING = (
     "lora_path",
     "return_hidden_states",
 )
-# What they do unless they are told not to, as this one always does.
+# What other engines do unless they are told not to, and this one always does.
 ALWAYS_ON = ("add_generation_prompt", "include_reasoning", "separate_reasoning")
 MAX_CACHE_SALT_CHARS = 256
 
@@ -97,7 +97,7 @@ class StructuredOutputs(msgspec.Struct):
 
     @property
     def unsupported(self) -> str | None:
-        """What is asked for that an answer could not follow."""
+        """The field asking for something that an answer could not follow."""
         words = ("structural_tag", "whitespace_pattern", "disable_additional_properties")
         return next((word for word in words if getattr(self, word)), None)
 
@@ -105,7 +105,7 @@ class StructuredOutputs(msgspec.Struct):
 class StreamOptions(msgspec.Struct):
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
-    """vLLM's: each part tells what was counted up to it. It asks for the one at the end, too."""
+    """vLLM's: each part gives the usage up to it. It implies the usage at the end."""
 
 
 class SamplingFields(msgspec.Struct, kw_only=True):
@@ -146,7 +146,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
 
     @property
     def keeps_special(self) -> bool:
-        """Whether control tokens are part of the text, too."""
+        """Whether control tokens are part of the text."""
         return self.skip_special_tokens is False
 
     @property
@@ -158,7 +158,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
 
     @property
     def usage_so_far(self) -> bool:
-        """Whether each part of a stream tells what was counted up to it."""
+        """Whether each part of a stream gives the usage up to it."""
         is_asked = self.stream_options is not None and self.stream_options.continuous_usage_stats
         return self.include_usage and bool(is_asked)
 
@@ -219,7 +219,7 @@ def read_params(
 
 
 def _check_prompt_scores(body: SamplingFields) -> None:
-    """As in vLLM they are told with a whole answer; -1, the whole vocabulary, is not told."""
+    """As in vLLM, they come only with a complete answer; -1, the entire vocabulary, is refused."""
     if body.prompt_logprobs is None:
         return
     if not 0 <= body.prompt_logprobs <= MAX_TOP_LOGPROBS:
@@ -231,7 +231,7 @@ def _check_prompt_scores(body: SamplingFields) -> None:
 
 
 def grammar_field(body: SamplingFields) -> str:
-    """Which field asks for a grammar: what is at fault where that cannot be used."""
+    """The field that asks for a grammar, to be named if the grammar cannot be used."""
     given = (name for name in _OTHER_WORDS if getattr(body, name) is not None)
     return next(given, "response_format")
 
@@ -250,7 +250,7 @@ def grammar_of(body: SamplingFields) -> str | None:
 def _wishes(body: SamplingFields) -> list[tuple[str, Any]]:
     """What is asked for and its kind: vLLM's new words, its old ones, OpenAI's.
 
-    Nothing that was said is left out, be it empty: the answer would not be as was asked.
+    Nothing that was given is left out, even if empty: the answer would not be as requested.
     """
     found: list[tuple[str, Any]] = [
         ("schema", body.guided_json),
@@ -305,7 +305,7 @@ _GRAMMARS: dict[str, Callable[[Any], str]] = {
 
 
 def _read_schema(schema: dict[str, Any] | str) -> dict[str, Any]:
-    """A schema as vLLM takes it: also as the text of one."""
+    """A schema as vLLM accepts it: also as JSON text."""
     if not isinstance(schema, str):
         return schema
     try:
@@ -319,7 +319,7 @@ def _or(value: float | None, default: float) -> float:
 
 
 def _logit_bias(entries: dict[str, float]) -> dict[int, float]:
-    # One writing for each: of "5" and "05" one would win.
+    # One spelling for each: of "5" and "05" one would win.
     if not all(_TOKEN_ID.fullmatch(token_id) for token_id in entries):
         raise InvalidParameter("logit_bias", "logit_bias keys must be token ids")
     return {int(token_id): bias for token_id, bias in entries.items()}

@@ -22,9 +22,9 @@ from local_engine.serve.engine import Engine
 from local_engine.serve.link import StepFailed
 
 
-# Counted without these a prompt would be another one.
+# Counted without these, a prompt would be a different one.
 _NOT_TOKENIZED = ("chat_template", "continue_final_message", "documents", "mm_processor_kwargs")
-# Words of vLLM for vectors of length one.
+# vLLM's words for vectors of length one.
 _ALWAYS_EMBEDDED = ("normalize", "use_activation")
 
 
@@ -47,7 +47,7 @@ class _Detokenize(msgspec.Struct):
 
 
 async def answer_embeddings(body: bytes, send: Send, engine: Engine, served_name: str) -> None:
-    """The mean of each text's hidden states; a decoder that was not trained for it says little."""
+    """The mean of each text's hidden states; not meaningful for a decoder not trained for it."""
     request: _Embeddings = decode_body(body, _Embeddings, (), _ALWAYS_EMBEDDED)
     if request.model != served_name:
         raise unknown_model(served_name)
