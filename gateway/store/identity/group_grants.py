@@ -16,7 +16,7 @@ from gateway.store.schema.tables import role_grants
 
 
 class Held(Struct, frozen=True):
-    """Somebody's roles, by where they come from."""
+    """A person's roles, by their source."""
 
     by_hand: frozenset[Grant]
     by_group: Mapping[Grant, str]
@@ -30,7 +30,7 @@ class GroupGrants:
         self._database = database
 
     async def held(self, name: str) -> Held:
-        """What somebody holds; of roles that this version does not know nothing is said."""
+        """The roles a person holds, without those that this version does not know."""
         query = select(role_grants).where(role_grants.c.person == name)
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).all()
@@ -41,7 +41,7 @@ class GroupGrants:
         )
 
     async def give(self, name: str, grant: Grant, group: str) -> None:
-        """A role by a group; nothing where somebody gave it meanwhile, whichever way."""
+        """Give a role by a group; does nothing if somebody gave it meanwhile, in whichever way."""
         row = {"person": name, "role": grant.role, "organisation": grant.organisation}
         try:
             async with self._database.writing() as connection:
@@ -50,7 +50,7 @@ class GroupGrants:
             return
 
     async def take(self, name: str, grant: Grant) -> None:
-        """The role is held by no group any more; one by hand stays."""
+        """Remove a role that no group gives any more; one given by hand stays."""
         columns = role_grants.c
         mine = and_(
             columns.person == name,

@@ -39,7 +39,7 @@ BEYOND: Final = "You cannot let somebody in who may do what you may not do yours
 
 
 class Invitation(Struct, frozen=True):
-    """A link that waits to be followed, without its code."""
+    """An unused link, without its code."""
 
     person: str
     made_by: str
@@ -48,14 +48,14 @@ class Invitation(Struct, frozen=True):
 
 
 class Invitations:
-    """Links of one database; of a person at most one."""
+    """The links of one database; each person has at most one."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
 
     async def pending(self) -> dict[str, Invitation]:
-        """Those that would let their person in now, by the name of that person."""
+        """Links that would let their person in now, by the person's name."""
         columns = invitations.c
         query = select(columns.person, columns.made_by, columns.made_us, columns.until_us)
         query = query.where(columns.until_us > self._clock.utc_us())
@@ -70,7 +70,7 @@ class Invitations:
         }
 
     async def shut(self, names: Sequence[str]) -> frozenset[str]:
-        """Who of them has no way to sign in: no password, no provider that vouches, no link."""
+        """Those without any way to sign in: no password, no provider, no link."""
         query = select(people.c.name).where(
             people.c.name.in_(names), people.c.password_hash.is_(None), people.c.subject.is_(None)
         )
@@ -79,17 +79,17 @@ class Invitations:
         return frozenset(found) - (await self.pending()).keys()
 
     async def make(self, name: str, made_by: str, maker: Person | None = None) -> str:
-        """A new code, told once, in place of any before it; `maker` None is the operator.
+        """Make a code, shown once, replacing any earlier one; `maker` None is the operator.
 
         Raises:
-            RequestInvalid: there is no such person, or they are disabled or vouched for elsewhere.
+            RequestInvalid: there is no such person, or they are disabled or use a provider.
             Forbidden: the maker may not give a role that the person holds.
         """
         code = secrets.token_urlsafe(CODE_BYTES)
         now_us = self._clock.utc_us()
         row = {"digest": _digest(code), "person": name, "made_by": made_by, "made_us": now_us}
         row |= {"until_us": now_us + round(GOOD_FOR_S * 1_000_000)}
-        # Locked, so that of two who make one at once the later replaces the other's.
+        # Locked, so that of two made at once the later replaces the earlier.
         async with self._database.writing() as connection:
             await connection.execute(_locked(name))
             await _require_open(connection, name, maker)
@@ -98,34 +98,34 @@ class Invitations:
         return code
 
     async def withdraw(self, name: str) -> None:
-        """A link is good no more; none is no error."""
+        """Withdraw a link; it is no error if there is none."""
         async with self._database.writing() as connection:
             await connection.execute(delete(invitations).where(invitations.c.person == name))
 
     async def whose(self, code: str) -> str:
-        """Whom a code lets in; raises Unauthenticated, for every reason with the same words."""
+        """The person whom a code lets in; raises Unauthenticated, always with the same words."""
         async with self._database.reading() as connection:
             return (await self._whose(connection, code))[0]
 
     async def redeem(self, code: str, password: Secret[str]) -> str:
-        """Set the password of whom the code lets in, and sign them in; the id is told once.
+        """Set the password of the code's person, and sign them in; the session id is shown once.
 
-        Their other sessions and links end. It is one transaction: whoever disables them, or sets
+        Their other sessions and links end. It is one transaction: disabling them, or setting
         another password, ends this session as well.
 
         Raises:
-            Unauthenticated: the code is not good, for every reason with the same words.
+            Unauthenticated: the code is not valid, for every reason with the same words.
             RequestInvalid: the password is too short.
         """
-        # Before the hashing, which costs: nobody makes us do it without a code.
+        # Before the costly hashing: nobody makes us do it without a code.
         name = await self.whose(code)
         hashed = await asyncio.to_thread(hash_password, password)
         session_id = secrets.token_urlsafe(CODE_BYTES)
         async with self._database.writing() as connection:
-            # Locked before the link, in the order of whoever disables them.
+            # Locked before the link, in the same order as when disabling a person.
             await connection.execute(_locked(name))
             _, of_token = await self._whose(connection, code)
-            # Whoever deletes it has it: of two who are as fast, one finds nothing.
+            # Only the one who deletes it has it: of two at the same time, one finds nothing.
             gone = delete(invitations).where(invitations.c.digest == _digest(code))
             if not (await connection.execute(gone)).rowcount:
                 raise Unauthenticated(REFUSAL)
@@ -138,7 +138,7 @@ class Invitations:
         return session_id
 
     async def _whose(self, connection: AsyncConnection, code: str) -> tuple[str, bool]:
-        """Whom a code lets in, and whether whoever holds the admin token may have followed it."""
+        """The code's person, and whether a holder of the admin token may have used it."""
         query = select(invitations).where(
             invitations.c.digest == _digest(code), invitations.c.until_us > self._clock.utc_us()
         )
@@ -173,7 +173,7 @@ async def _require_open(connection: AsyncConnection, name: str, maker: Person | 
 
 
 def _maker(name: str, found: Mapping[str, Person]) -> Person | None:
-    """Who made a link; None is the operator."""
+    """The maker of a link; None is the operator."""
     if name == TOKEN_PERSON.name:
         return TOKEN_PERSON
     return None if name.startswith(OF_MACHINE) else found.get(name, Person(name))

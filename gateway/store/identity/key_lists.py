@@ -41,14 +41,14 @@ _C = virtual_keys.c
 
 
 class KeySearch(Struct, frozen=True):
-    """What must hold of a key; every part of it."""
+    """Conditions for a key, all of which must hold."""
 
     words: tuple[str, ...] = ()
-    """Each is found in its id, name, place or owner, whatever its case."""
+    """Each is found in its id, name, place or owner, ignoring case."""
     fields: tuple[tuple[str, str], ...] = ()
     """Of `workspace`, `project`, `owner`, `state` and `model`, each with its value."""
     is_charged: bool = False
-    """Only what a limit can bind: keys that are not over, and those with a limit of their own."""
+    """Only keys that a limit can affect: those not over, and those with a limit of their own."""
     is_limited: bool = False
     """Only those with a limit of their own."""
 
@@ -61,7 +61,7 @@ class PlaceKeys(Struct, frozen=True):
     keys: int
     live: int
     limited: int
-    """Of all of them, those with a limit of their own."""
+    """How many of all of them have a limit of their own."""
 
 
 _NEWEST: Final = Order((_C.created_us, _C.id), frozenset({0}))
@@ -81,7 +81,7 @@ class KeyLists:
     async def page(
         self, organisation: str, search: KeySearch, place: tuple[int, str], limit: int
     ) -> Part[KeyFacts]:
-        """Some of the keys that are sought, the newest first.
+        """A page of the matching keys, newest first.
 
         `place` is how many come before them, and the key of the last of these, or nothing.
         """
@@ -102,7 +102,7 @@ class KeyLists:
     async def places(
         self, organisation: str, workspaces: Collection[str] | None = None
     ) -> list[PlaceKeys]:
-        """Projects that have keys, with how many; None are those of all workspaces."""
+        """Projects that have keys, with their number; None means all workspaces."""
         live = func.sum(case((self._is("live", organisation), 1), else_=0))
         limited = func.sum(case((_is_limited(), 1), else_=0))
         groups = (_C.workspace, _C.project)
@@ -122,7 +122,7 @@ class KeyLists:
         ]
 
     async def ids_in(self, organisation: str, workspace: str, project: str = "") -> frozenset[str]:
-        """The keys of a workspace, or of one of its projects."""
+        """Ids of the keys of a workspace, or of one of its projects."""
         query = select(_C.id).where(_C.organisation == organisation, _C.workspace == workspace)
         if project:
             query = query.where(_C.project == project)
@@ -179,7 +179,7 @@ def _used_since(organisation: str, since_us: int) -> Select[Any]:
 
 
 def _is_limited() -> ColumnElement[bool]:
-    """Whether a key has a budget or a rate of its own."""
+    """Whether a key has a budget or a rate limit of its own."""
     accounts = union(
         *(
             select(func.substr(table.c.account, len(_KEY) + 1)).where(
@@ -192,9 +192,9 @@ def _is_limited() -> ColumnElement[bool]:
 
 
 def _says(word: str) -> ColumnElement[bool]:
-    """A word anywhere in what is said of a key.
+    """A word anywhere in a key's texts.
 
-    SQLite folds the case of ASCII only: a word beyond it is also sought as it is often written.
+    SQLite ignores case only for ASCII: other words are also searched in their usual spelling.
     """
     place = _C.workspace + literal("/") + _C.project
     shapes = {word} if word.isascii() else {word, word.lower(), word.capitalize(), word.upper()}
@@ -208,7 +208,7 @@ def _says(word: str) -> ColumnElement[bool]:
 
 
 def _may_use(model: str) -> ColumnElement[bool]:
-    """Whether a key may use a model; its list is kept as JSON, whose texts stand in quotes."""
+    """Whether a key may use a model; its list is stored as JSON, with texts in quotes."""
     listed = cast(_C.models, Text)
     return or_(
         listed.is_(None),

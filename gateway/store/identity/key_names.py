@@ -27,19 +27,19 @@ from gateway.store.schema.tables import virtual_keys
 
 
 _AT_ONCE: Final = 1_000
-"""Databases bound how many values one statement may carry."""
+"""Databases limit how many values one statement may have."""
 _C = virtual_keys.c
 FACTS: Final = (
     *(_C.id, _C.name, _C.workspace, _C.project, _C.created_by, _C.created_us),
     *(_C.expires_us, _C.revoked_us, _C.former_until_us, _C.translation),
     _C.revoked_revision,
-    # As text: decoded by us, which takes a tenth of the time where there are thousands.
+    # As text, decoded by us: a tenth of the time if there are thousands.
     *(cast(_C.labels, Text), cast(_C.models, Text), cast(_C.workload, Text)),
 )
 
 
 class KeyFacts(Struct, frozen=True):
-    """A key as lists show it: nothing that a worker needs to recognise it by."""
+    """A key as lists show it, without anything by which a worker recognises it."""
 
     key_id: str
     name: str
@@ -50,13 +50,13 @@ class KeyFacts(Struct, frozen=True):
     expires_us: int | None
     revoked_us: int | None
     former_until_us: int | None
-    """Until when the secret before a rotation is good."""
+    """Until when the secret before a rotation is valid."""
     translation: str
     revoked_revision: int | None
     labels: tuple[str, ...]
     models: tuple[str, ...] | None
     workload: Workload | None
-    """By whose tokens it is proved; None where by a secret."""
+    """Whose tokens prove it; None if a secret does."""
 
     def is_live(self, now_us: int) -> bool:
         return self.revoked_us is None and (self.expires_us is None or now_us < self.expires_us)
@@ -69,7 +69,7 @@ class KeyNames:
         self._database = database
 
     async def names(self, organisation: str, key_ids: Collection[str]) -> dict[str, str]:
-        """The names of those of these keys that an organisation has, by id; raises NotReady."""
+        """The names of an organisation's keys among these ids, by id; raises NotReady."""
         found: dict[str, str] = {}
         async with self._database.reading() as connection:
             for some in _parts(key_ids):
@@ -80,7 +80,7 @@ class KeyNames:
         return found
 
     async def facts(self, organisation: str, key_id: str) -> list[KeyFacts]:
-        """One key of an organisation, or nothing; raises NotReady."""
+        """One key of an organisation, or an empty list; raises NotReady."""
         query = select(*FACTS).where(_C.organisation == organisation, _C.id == key_id)
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).all()
@@ -89,7 +89,7 @@ class KeyNames:
     async def live_ids(
         self, organisation: str, workspace: str, project: str, now_us: int, most: int
     ) -> list[str]:
-        """Keys that may ask below a place, `most` of them; an empty name stands for all there are.
+        """At most `most` valid keys below a place; an empty name stands for all.
 
         Raises NotReady.
         """
@@ -107,9 +107,9 @@ class KeyNames:
             return list((await connection.execute(query)).scalars())
 
     async def share_of(self, version: PolicyVersion, now_us: int) -> KeyShare | None:
-        """What a version's share means for the keys that may ask at its level.
+        """What a version's share means for the valid keys at its level.
 
-        None where they are very many, and of a version that is no canary and cannot become one.
+        None if they are very many, and for a version that is not a canary and cannot become one.
         Raises NotReady.
         """
         if version.state not in ROLLED_OUT:
@@ -130,7 +130,7 @@ class KeyNames:
         return found
 
     async def expiring(self, now_us: int, until_us: int) -> dict[str, tuple[int, int]]:
-        """How many live keys of each organisation end before then, and when the first does."""
+        """How many valid keys of each organisation end before then, and when the first does."""
         query = (
             select(_C.organisation, func.count(), func.min(_C.expires_us))
             .where(_C.revoked_us.is_(None), _C.expires_us > now_us, _C.expires_us < until_us)
@@ -142,7 +142,7 @@ class KeyNames:
         return {name: (int(count), int(first_us)) for name, count, first_us in rows}
 
     async def places(self, organisation: str) -> list[tuple[str, str]]:
-        """Workspace and project of everything that an organisation has keys in."""
+        """Workspace and project of all of an organisation's keys."""
         query = select(_C.workspace, _C.project).where(_C.organisation == organisation).distinct()
         async with self._database.reading() as connection:
             return [(workspace, project) for workspace, project in await connection.execute(query)]

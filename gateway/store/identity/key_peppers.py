@@ -16,7 +16,7 @@ _C: Final = virtual_keys.c
 
 
 async def hanging_on_peppers(connection: AsyncConnection, now_us: int) -> dict[int, Counter[str]]:
-    """By version: keys that are good now, and replaced secrets of theirs that still are."""
+    """By version: keys that are valid now, and replaced secrets of theirs that still are."""
     has_secret = _C.workload.is_(None)
     is_unexpired = or_(_C.expires_us.is_(None), _C.expires_us > now_us)
     is_live = has_secret & _C.revoked_us.is_(None) & is_unexpired
@@ -33,7 +33,7 @@ async def hanging_on_peppers(connection: AsyncConnection, now_us: int) -> dict[i
 
 
 async def holds_of_end_users(connection: AsyncConnection) -> int:
-    """Holds in force of one end user, who is known by a digest under the oldest pepper."""
+    """Holds in force for one end user, known by a digest under the oldest pepper."""
     columns = audit_holds.c
     query = select(func.count()).where(columns.subject != "", columns.released_by == "")
     return int((await connection.execute(query)).scalar_one())

@@ -34,20 +34,20 @@ _NEWEST: Final = Order((_P.proposed_us, _P.id), frozenset({0}))
 
 
 class KeyProposal(Struct, frozen=True):
-    """That a key may do more, and what came of it."""
+    """A proposal that a key may do more, and its result."""
 
     id: str
     organisation: str
     key_id: str
     key_name: str
     seen: KeyScope
-    """What it might do when this was proposed."""
+    """The key's scope when this was proposed."""
     wanted: KeyScope
     proposed_by: str
     reason: str
     proposed_us: int
     state: ProposalState = "waiting"
-    """`ended` where its key ended before anybody decided."""
+    """`ended` if its key ended before anybody decided."""
     decided_by: str = ""
     comment: str = ""
     decided_us: int = 0
@@ -63,39 +63,39 @@ class KeyScopes:
     async def waiting(
         self, organisation: str, first: int = 0, limit: int = LISTED_MAX, after: str = ""
     ) -> Part[KeyProposal]:
-        """Of keys that live, the oldest first; `after` is the key of the last before them."""
+        """Proposals for valid keys, oldest first; `after` is the key of the last before them."""
         query = self._query(_P.organisation == organisation, _P.state == "waiting", self._lives())
         async with self._database.reading() as connection:
             place = (first, after)
             return await part_behind(connection, query, _OLDEST, place, limit, _proposal)
 
     async def waiting_by(self, organisation: str) -> Counter[str]:
-        """How many of them wait, by who proposed them."""
+        """How many of them wait, by proposer."""
         of_living_keys = _P.key_id.in_(select(_K.id).where(self._lives()))
         waits = (_P.organisation == organisation, _P.state == "waiting", of_living_keys)
         async with self._database.reading() as connection:
             return await count_by(connection, _P.proposed_by, *waits)
 
     async def waiting_anywhere(self, since_us: int, count_max: int) -> list[KeyProposal]:
-        """Those since then, of all organisations, the oldest first."""
+        """Proposals since then that wait, of all organisations, oldest first."""
         found = await self._read(_P.state == "waiting", _P.proposed_us >= since_us, self._lives())
         return found[:count_max]
 
     async def of(self, organisation: str) -> list[KeyProposal]:
-        """Whatever became of them, the newest first."""
+        """Proposals in any state, newest first."""
         return (await self._read(_P.organisation == organisation, newest=True))[:LISTED_MAX]
 
     async def page(
         self, organisation: str, first: int, limit: int, after: str = ""
     ) -> Part[KeyProposal]:
-        """Some of them, in the same order, also those that are older than any `of` gives."""
+        """A page of them in the same order, including those too old for `of`."""
         query = self._query(_P.organisation == organisation)
         async with self._database.reading() as connection:
             place = (first, after)
             return await part_behind(connection, query, _NEWEST, place, limit, _proposal)
 
     async def of_key(self, organisation: str, key_id: str) -> list[KeyProposal]:
-        """Of one key, whatever became of them, the newest first."""
+        """Proposals for one key in any state, newest first."""
         mine = (_P.organisation == organisation, _P.key_id == key_id)
         return await self._read(*mine, newest=True)
 
@@ -106,11 +106,11 @@ class KeyScopes:
     async def narrow(
         self, organisation: str, key_id: str, seen: KeyScope, wanted: KeyScope
     ) -> None:
-        """Let a key do less from now on; what was proposed of it is overtaken.
+        """Narrow a key's scope from now on; proposals for it are overtaken.
 
         Raises:
-            ChangedMeanwhile: it may do something else by now.
-            RequestInvalid: there is no such key, it has ended, or it would do more.
+            ChangedMeanwhile: its scope has changed.
+            RequestInvalid: there is no such key, it has ended, or its scope would be wider.
         """
         if is_widening(seen, wanted):
             raise RequestInvalid("this lets the key do more", parameter="models")
@@ -128,11 +128,11 @@ class KeyScopes:
         actor: str,
         reason: str,
     ) -> KeyProposal:
-        """Write down that a key should do more, for somebody else to decide.
+        """Propose that a key may do more, for somebody else to decide.
 
         Raises:
-            ChangedMeanwhile: it may do something else by now.
-            RequestInvalid: there is no such key, it has ended, or something is proposed of it.
+            ChangedMeanwhile: its scope has changed.
+            RequestInvalid: there is no such key, it has ended, or there is a proposal for it.
         """
         same = select(_P.id).where(_P.key_id == key_id, _P.state == "waiting")
         async with self._database.writing() as connection:
@@ -160,8 +160,8 @@ class KeyScopes:
 
         Raises:
             Forbidden: it is their own.
-            ChangedMeanwhile: the key may do something else than when it was proposed.
-            RequestInvalid: there is none that waits, or its key would have ended by now.
+            ChangedMeanwhile: the key's scope has changed since the proposal.
+            RequestInvalid: no such proposal waits, or its key would have ended by now.
         """
         now_us = self._clock.utc_us()
         async with self._database.writing() as connection:
@@ -185,11 +185,12 @@ class KeyScopes:
         comment: str,
         state: Literal["declined", "withdrawn"],
     ) -> KeyProposal:
-        """Nothing comes of a proposal.
+        """Decline or withdraw a proposal.
 
         Raises:
-            Forbidden: it is withdrawn by somebody else than who made it, or declined by them.
-            RequestInvalid: there is none that waits.
+            Forbidden: it is withdrawn by somebody other than who made it, or declined by who made
+                it.
+            RequestInvalid: no such proposal waits.
         """
         async with self._database.writing() as connection:
             found = await self._waiting(connection, organisation, proposal_id)
@@ -263,7 +264,7 @@ class KeyScopes:
 
 
 async def _end(connection: AsyncConnection, after: KeyProposal) -> None:
-    """Raises RequestInvalid where somebody else decided it in the same moment."""
+    """Raises RequestInvalid if somebody else decided it at the same moment."""
     change = update(key_proposals).where(_P.id == after.id, _P.state == "waiting")
     await write_decided(connection, change, after, said="this proposal")
 

@@ -14,13 +14,13 @@ from gateway.store.schema.tables import people, role_grants
 
 
 FIRST_ROLE = Grant("platform_admin", EVERYWHERE)
-"""Somebody who may sign in always holds it; only the operator at the machine may end that."""
+"""Somebody able to sign in always holds it; only the operator at the machine may end that."""
 
 
 async def require_another_admin(connection: AsyncConnection, name: str) -> None:
-    """Raises RequestInvalid when nobody else who may sign in runs the platform everywhere.
+    """Raise RequestInvalid unless somebody else who may sign in runs the platform everywhere.
 
-    It locks rows of people in their one order: within a transaction that locks none before.
+    It locks rows of people in their one order, so call it before the transaction locks any.
     """
     holders = select(role_grants.c.person).where(
         role_grants.c.role == FIRST_ROLE.role,
@@ -32,7 +32,7 @@ async def require_another_admin(connection: AsyncConnection, name: str) -> None:
         people.c.disabled_us.is_(None),
         or_(people.c.password_hash.is_not(None), people.c.subject.is_not(None)),
     )
-    # Only then counted: two who end each other do it one after the other.
+    # Counted only afterwards: two who disable each other do it one after the other.
     await connection.execute(able.order_by(people.c.name).with_for_update())
     left = set((await connection.execute(able)).scalars())
     if left == {name}:

@@ -8,22 +8,22 @@ from gateway.oversight.access import EVERYWHERE, NAMES_OF_PARTS, PROVIDED, Grant
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,62}")
 _JOINERS = dict.fromkeys((0x200C, 0x200D))
-"""Scripts of India and Persia are spelled with them; alone they do nothing."""
+"""Scripts of India and Persia are spelled with them; alone they have no effect."""
 _ORGANISATION = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 
 def check_place_of(grant: Grant) -> None:
-    """Raises RequestInvalid where no organisation can have the name of a grant's."""
+    """Raise RequestInvalid if no organisation can have the name in a grant."""
     is_name = _ORGANISATION.fullmatch(grant.organisation) is not None
     if grant.organisation != EVERYWHERE and not is_name:
         raise RequestInvalid("no organisation has such a name", parameter="organisation")
 
 
 def checked_name(name: str, *, is_provided: bool = False) -> str:
-    """The name of somebody who signs in; `is_provided` of whom an OpenID provider vouches for.
+    """The valid name of a person; `is_provided` if an OpenID provider vouches for them.
 
     Raises:
-        RequestInvalid: it cannot be one, or is one that the gateway itself acts under.
+        RequestInvalid: it is not a possible name, or the gateway itself acts under it.
     """
     if _NAME.fullmatch(name) is None:
         reason = "use 1 to 63 lower-case letters, digits, '.', '_', '@' or '-'"
@@ -35,10 +35,10 @@ def checked_name(name: str, *, is_provided: bool = False) -> str:
 
 
 def visible(text: str, parameter: str) -> str:
-    """What people call somebody or something, as it will stand on terminals, pages and in logs.
+    """A title as it will appear on terminals, pages and in logs.
 
     Raises:
-        RequestInvalid: it holds what steers a terminal, or turns around what stands beside it.
+        RequestInvalid: it holds control characters, or reverses the text beside it.
     """
     if not text.translate(_JOINERS).isprintable():
         raise RequestInvalid(f"{parameter}: only characters that can be seen", parameter=parameter)

@@ -57,15 +57,15 @@ class Session(Struct, frozen=True):
 
 
 class Proved(Struct, frozen=True):
-    """Somebody who gave their password."""
+    """A person who gave their password."""
 
     person: Person
     mark: bytes | None = None
-    """Of which password that was: it may be another by the time that a session begins."""
+    """Marks which password that was: it may have changed by the time a session begins."""
 
 
 class Facts(Struct, frozen=True):
-    """What is kept of somebody beside their roles."""
+    """What is kept of a person, besides their roles."""
 
     created_us: int
     disabled_us: int | None
@@ -73,9 +73,9 @@ class Facts(Struct, frozen=True):
     has_subject: bool
     """Whether an OpenID provider vouches for them."""
     sessions: int
-    """So many are open now."""
+    """How many are open now."""
     seen_us: int
-    """When one of them was last used, to half a minute; 0 where none is open."""
+    """When one of them was last used, to half a minute; 0 if none is open."""
 
 
 class PeopleStore:
@@ -88,7 +88,7 @@ class PeopleStore:
     async def add(
         self, name: str, *, title: str = "", password: Secret[str] | None = None, subject: str = ""
     ) -> None:
-        """Make somebody known, without any role.
+        """Add a person without any role.
 
         Args:
             name: lower-case letters, digits and `. _ @ -`.
@@ -97,7 +97,7 @@ class PeopleStore:
             subject: `ISSUER|SUBJECT` of an OpenID provider.
 
         Raises:
-            RequestInvalid: the name is taken or cannot be one, or the password is too short.
+            RequestInvalid: the name is taken or not possible, or the password is too short.
         """
         checked_name(name, is_provided=bool(subject))
         hashed = None if password is None else await asyncio.to_thread(hash_password, password)
@@ -116,9 +116,9 @@ class PeopleStore:
             raise RequestInvalid("there is such a person already", parameter="name") from None
 
     async def set_password(self, name: str, password: Secret[str]) -> None:
-        """Another password; whoever is signed in under the name is signed out.
+        """Set another password; all sessions under the name end.
 
-        It comes from the operator at the machine: whoever the admin token let in counts as a
+        It comes from the operator at the machine: a person the admin token let in counts as a
         person from now on.
 
         Raises:
@@ -128,19 +128,19 @@ class PeopleStore:
         await self._change(name, password_hash=hashed, of_token=False)
 
     async def disable(self, name: str, by: Person | None = None) -> None:
-        """Sign somebody out until they are enabled; a link that waits for them is withdrawn.
+        """Sign a person out until they are enabled; their unused link is withdrawn.
 
         `by` None is the operator at the machine.
 
         Raises:
-            RequestInvalid: there is no such person, it is whoever asks, or nobody would be left
-                who runs the platform.
+            RequestInvalid: there is no such person, it is the caller, or nobody would be left who
+                runs the platform.
         """
         if by is not None and by.name == name:
             raise RequestInvalid("You cannot disable yourself.", parameter="name")
         async with self._database.writing() as connection:
             if by is not None:
-                # First of all: a row that is locked before would be out of their one order.
+                # First of all: a row that is locked earlier would be out of their one order.
                 await require_another_admin(connection, name)
             await self._require(connection, name)
             change = update(people).where(people.c.name == name, people.c.disabled_us.is_(None))
@@ -148,7 +148,7 @@ class PeopleStore:
             await shut_out(connection, name)
 
     async def sign_out(self, name: str) -> int:
-        """End all sessions of somebody; how many. RequestInvalid: there is no such person."""
+        """End all sessions of a person; returns how many. RequestInvalid if nobody is called so."""
         async with self._database.writing() as connection:
             await self._require(connection, name)
             return await end_all(connection, name)
@@ -156,12 +156,13 @@ class PeopleStore:
     async def enable(
         self, name: str, by: Person | None = None, since_us: int | None = None
     ) -> None:
-        """Let somebody sign in again, with the roles they hold.
+        """Let a person sign in again, with the roles they hold.
 
         Raises:
             RequestInvalid: there is no such person.
-            ChangedMeanwhile: they were not disabled at `since_us`, but at another time or not.
-            Forbidden: whoever asks may not give a role that they hold.
+            ChangedMeanwhile: they were not disabled at `since_us`, but at another time or not at
+                all.
+            Forbidden: the caller may not give a role that they hold.
         """
         async with self._database.writing() as connection:
             await self._require(connection, name)
@@ -176,7 +177,7 @@ class PeopleStore:
                 raise ChangedMeanwhile("Somebody changed this meanwhile. Nothing was undone.")
 
     async def facts(self, name: str) -> Facts | None:
-        """What is kept of somebody; None for nobody."""
+        """What is kept of a person; None if there is no such person."""
         columns, now_us = admin_sessions.c, self._clock.utc_us()
         query = select(people).where(people.c.name == name)
         sessions = select(func.count(), func.max(columns.seen_us)).where(
@@ -197,12 +198,12 @@ class PeopleStore:
         )
 
     async def grant(self, name: str, grant: Grant, grantor: Person | None = None) -> bool:
-        """Give a role; `grantor` None is the operator at the machine. False where they held it.
+        """Give a role; `grantor` None is the operator at the machine. False if they held it.
 
         Raises:
-            RequestInvalid: there is no such person, role or organisation's name, or they hold it by
-            a group.
-            Forbidden: the grantor may not give what this role may do.
+            RequestInvalid: there is no such person, role or organisation's name, or a group gives
+                it.
+            Forbidden: the grantor may not give what this role permits.
         """
         self._check(grant, grantor)
         async with self._database.writing() as connection:
@@ -214,9 +215,9 @@ class PeopleStore:
         return not held.rowcount
 
     async def revoke(self, name: str, grant: Grant, grantor: Person | None = None) -> bool:
-        """Take a role away; False where they did not hold it.
+        """Take a role away; False if they did not hold it.
 
-        Raises like `grant`, and where nobody would be left with the first.
+        Raises like `grant`, and if nobody would be left with the first role.
         """
         self._check(grant, grantor)
         row = {"person": name, "role": grant.role, "organisation": grant.organisation}
@@ -237,7 +238,7 @@ class PeopleStore:
         return [person_of(row, given) for row in found]
 
     async def by_password(self, name: str, password: Secret[str]) -> Proved | None:
-        """Whom a name and a password prove; never a part of ours, whatever is in the table."""
+        """The person proved by a name and a password; never one that only the gateway may be."""
         async with self._database.reading() as connection:
             query = select(people).where(people.c.name == name)
             row = (await connection.execute(query)).mappings().one_or_none()
@@ -251,12 +252,12 @@ class PeopleStore:
         return Proved(person_of(row, given), digest_of(row["password_hash"]))
 
     async def by_subject(self, subject: str, name: str) -> Person | None:
-        """Whom an OpenID provider vouches for; made known, without a role, the first time."""
+        """The person vouched for by an OpenID provider; added without a role the first time."""
         query = select(people).where(people.c.subject == subject)
         async with self._database.reading() as connection:
             row = (await connection.execute(query)).mappings().one_or_none()
         if row is None:
-            # Whoever is made known by two sign-ins at once is one person.
+            # A person added by two sign-ins at once is one person.
             with suppress(RequestInvalid):
                 await self.add(name_of_subject(subject), title=name, subject=subject)
             async with self._database.reading() as connection:
@@ -268,7 +269,7 @@ class PeopleStore:
         return None if row["disabled_us"] is not None else person_of(row, given)
 
     async def has_subject(self, subject: str) -> bool:
-        """Whether somebody is known whom a provider calls so."""
+        """Whether a person with this subject of a provider exists."""
         query = select(people.c.name).where(people.c.subject == subject)
         async with self._database.reading() as connection:
             return (await connection.execute(query)).first() is not None
@@ -292,10 +293,10 @@ class PeopleStore:
         session_id: str = "",
         mark: bytes | None = None,
     ) -> str:
-        """A new session, proved so long ago (None: nobody knows); its id is told once.
+        """Begin a session, proved this long ago (None: unknown); its id is shown once.
 
-        `session_id` is one that nobody guesses; without it one is drawn. `mark` is of the password
-        that proved them.
+        `session_id` must be unguessable; without it one is drawn. `mark` is of the password that
+        proved them.
 
         Raises:
             Unauthenticated: that is not their password any more, or they were disabled.
@@ -311,7 +312,7 @@ class PeopleStore:
         return session_id
 
     async def session(self, session_id: str, known: Sequence[Person] = ()) -> Session | None:
-        """Who is signed in with this id; looking keeps the session from being idle.
+        """The session with this id; a lookup keeps it from becoming idle.
 
         `known` are people who are not kept in the database.
         """
@@ -325,7 +326,8 @@ class PeopleStore:
             return None
         row = rows[0]
         idle_us, age_us = now_us - row["seen_us"], now_us - row["began_us"]
-        # One that began after now would outlast its limit by as much as the clock went back.
+        # A session that began in the future would outlast its limit by as much as the clock went
+        # back.
         if idle_us > IDLE_S * SECOND_US or not -_SEEN_EVERY_US <= age_us <= ABSOLUTE_S * SECOND_US:
             await self.end(session_id)
             return None
@@ -339,17 +341,17 @@ class PeopleStore:
         return Session(person, row["proved_us"])
 
     async def prove(self, session_id: str) -> None:
-        """They proved again who they are."""
+        """Note that they proved again who they are."""
         await self._touch(digest_of(session_id), proved_us=self._clock.utc_us())
 
     async def end(self, session_id: str) -> None:
-        """Sign out; the id is worth nothing anywhere from now on."""
+        """Sign out; the id is no longer valid anywhere."""
         gone = delete(admin_sessions).where(admin_sessions.c.digest == digest_of(session_id))
         async with self._database.writing() as connection:
             await connection.execute(gone)
 
     async def forget_over(self) -> None:
-        """Sessions that nobody ended are gone too, a while after they are worth nothing."""
+        """Delete sessions that nobody ended, a while after they became invalid."""
         gone = delete(admin_sessions).where(is_over(self._clock.utc_us()))
         async with self._database.writing() as connection:
             await connection.execute(gone)
@@ -381,7 +383,7 @@ class PeopleStore:
 
     @staticmethod
     async def _require_by_hand(connection: AsyncConnection, row: dict[str, str]) -> None:
-        """What a group gives is changed where the group is: raises RequestInvalid."""
+        """Roles given by a group are changed where the group is: raises RequestInvalid."""
         query = select(role_grants.c.by_group).where(_is(row))
         if group := (await connection.execute(query)).scalar_one_or_none():
             reason = f"this role comes from the group {group} of the OpenID provider"
@@ -389,7 +391,7 @@ class PeopleStore:
 
 
 def name_of_subject(subject: str) -> str:
-    """What somebody is called whom a provider vouches for: nothing that they can choose."""
+    """The name of a person vouched for by a provider: nothing that they can choose."""
     return f"{PROVIDED}{hashlib.sha256(subject.encode()).hexdigest()[:12]}"
 
 

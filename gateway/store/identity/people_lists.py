@@ -22,7 +22,7 @@ class PeopleLists:
     async def page(
         self, words: Sequence[str], first: int, limit: int, after: str = ""
     ) -> Part[Person]:
-        """Those whose name, or what they are called, holds each word; by name.
+        """People whose name or title holds each word, by name.
 
         `after` is the last name before them.
         """
@@ -40,23 +40,23 @@ class PeopleLists:
         return part.of(rows)
 
     async def able(self, permission: Permission, organisation: str | None = None) -> list[Person]:
-        """Who may do this in an organisation, or without one everywhere; by name."""
+        """People who may do this in an organisation, or everywhere if None; by name."""
         roles = [role for role, permitted in ROLE_PERMISSIONS.items() if permission in permitted]
         places = [EVERYWHERE] if organisation is None else [EVERYWHERE, organisation]
         found = await self._read(_holding(places, role_grants.c.role.in_(roles)))
         return [each for each in found if allows(each, permission, organisation)]
 
     async def named_in(self, organisation: str, limit: int) -> list[Person]:
-        """The first of those with a role there who are not disabled; by name."""
+        """The first enabled people with a role there; by name."""
         return await self._read(_holding([EVERYWHERE, organisation]).limit(limit))
 
     async def count_in(self, organisation: str) -> int:
-        """How many these are in all."""
+        """The total number of these."""
         async with self._database.reading() as connection:
             return await count_of(connection, _holding([EVERYWHERE, organisation]))
 
     async def named(self, names: Collection[str]) -> list[Person]:
-        """A few people; by name."""
+        """These people; by name."""
         query = select(people).where(people.c.name.in_(names)).order_by(people.c.name)
         return await self._read(query)
 
@@ -72,14 +72,14 @@ class PeopleLists:
 
 
 def _holding(places: Sequence[str], *which: ColumnElement[bool]) -> Select[Any]:
-    """Who is not disabled and holds a role at one of these places; by name."""
+    """Enabled people with a role at one of these places; by name."""
     held = select(role_grants.c.person).where(role_grants.c.organisation.in_(places), *which)
     is_enabled = people.c.disabled_us.is_(None)
     return select(people).where(is_enabled, people.c.name.in_(held)).order_by(people.c.name)
 
 
 def _says(word: str) -> ColumnElement[bool]:
-    """SQLite folds the case of ASCII only."""
+    """SQLite ignores case only for ASCII."""
     columns = people.c
     return or_(
         columns.name.icontains(word, autoescape=True),

@@ -16,7 +16,7 @@ from gateway.store.schema.tables import people, role_grants
 
 
 class Given(Struct, frozen=True):
-    """Somebody's roles, and which of them come from a group of the OpenID provider."""
+    """A person's roles, and which of them come from a group of the OpenID provider."""
 
     grants: frozenset[Grant] = frozenset()
     by_group: frozenset[ByGroup] = frozenset()
@@ -25,7 +25,7 @@ class Given(Struct, frozen=True):
 async def grants_of(
     connection: AsyncConnection, names: Sequence[str] | None = None
 ) -> dict[str, Given]:
-    """Of these people, or of all."""
+    """The roles of these people, or of all."""
     query = select(role_grants)
     if names is not None:
         query = query.where(role_grants.c.person.in_(names))
@@ -48,12 +48,12 @@ def grants_in(rows: Sequence[RowMapping]) -> dict[str, Given]:
 
 
 async def person_in(connection: AsyncConnection, name: str) -> Person | None:
-    """Somebody by their name, as a transaction sees them."""
+    """A person by name, as a transaction sees them."""
     return (await people_in(connection, [name])).get(name)
 
 
 async def people_in(connection: AsyncConnection, names: Sequence[str]) -> dict[str, Person]:
-    """Those of them that there are, by their names, as a transaction sees them."""
+    """Those of these people who exist, by name, as a transaction sees them."""
     query = select(people).where(people.c.name.in_(names))
     rows = (await connection.execute(query)).mappings().all()
     given = await grants_of(connection, [row["name"] for row in rows])

@@ -40,7 +40,7 @@ from gateway.store.schema.tables import admin_sessions, metadata
 
 
 HEARD_MAX: Final = 50_000
-"""So many sign-outs are remembered at most; one more waits until some of them are forgotten."""
+"""The most sign-outs that are remembered; another one waits until some of them are forgotten."""
 ID_TOKEN_CHARS_MAX: Final = 6000
 """A longer one would not fit into the address that it is sent in, and is not kept."""
 _TURN: Final = 0x6F69_6463
@@ -56,7 +56,7 @@ heard_logouts = Table(
     Column("until_us", BigInteger, nullable=False),
     Index(None, "until_us"),
 )
-"""Sign-outs that a provider told us of, by the digest of what it numbered them with."""
+"""Sign-outs received from a provider, by the digest of their numbers."""
 
 
 class Vouching(Struct, frozen=True):
@@ -65,35 +65,35 @@ class Vouching(Struct, frozen=True):
     subject: str
     """`ISSUER|SUBJECT`."""
     sid: str
-    """`ISSUER|SID`, what the provider calls its own session; empty where it does not say."""
+    """`ISSUER|SID`, the provider's own session; empty if it does not say."""
     issued_us: int
-    """When it said so, by its own clock."""
+    """When it was issued, by the provider's clock."""
     id_token: Secret[str]
 
 
 class Logout(Struct, frozen=True):
-    """A sign-out at the provider: of one of its sessions, or of all of somebody's."""
+    """A sign-out at the provider: of one of its sessions, or of all of a person's."""
 
     number: str
-    """`ISSUER|JTI`: no two have the same."""
+    """`ISSUER|JTI`: no two are the same."""
     subject: str
-    """`ISSUER|SUBJECT`; may be empty where there is a `sid`."""
+    """`ISSUER|SUBJECT`; may be empty if there is a `sid`."""
     sid: str
     """`ISSUER|SID`; empty for all sessions of the subject."""
     issued_us: int
     until_us: int
-    """When nobody would take it any more."""
+    """When it is no longer accepted."""
 
 
 class LogoutKnown(RequestInvalid):
-    """It was heard before."""
+    """It was received before."""
 
     def __init__(self) -> None:
         super().__init__("This sign-out was heard before.")
 
 
 class ProvidedSessions:
-    """Sessions and heard sign-outs of one database."""
+    """Sessions and received sign-outs of one database."""
 
     def __init__(self, database: Database, master: MasterKey, clock: Clock) -> None:
         self._database = database
@@ -103,9 +103,9 @@ class ProvidedSessions:
     async def begin(
         self, name: str, vouching: Vouching, proved_ago_s: float | None = 0.0
     ) -> str | None:
-        """A new session, whose id is told once.
+        """Begin a session, whose id is shown once.
 
-        None where the provider ended it meanwhile, or somebody disabled them.
+        None if the provider ended it meanwhile, or the person was disabled.
         """
         session_id, now_us = secrets.token_urlsafe(32), self._clock.utc_us()
         row = new_session(session_id, name, now_us, proved_ago_s) | self._kept(session_id, vouching)
@@ -123,7 +123,7 @@ class ProvidedSessions:
     async def id_token(self, session_id: str) -> Secret[str] | None:
         """The identity token of a session that a provider vouched for; None for any other.
 
-        An empty one where none was kept, or this master key does not open it.
+        Empty if none was kept, or this master key does not open it.
         """
         columns, digest = admin_sessions.c, digest_of(session_id)
         query = select(columns.vouched_subject, columns.id_token_key, columns.id_token)
@@ -140,10 +140,10 @@ class ProvidedSessions:
             return Secret("")
 
     async def whose(self, logout: Logout) -> Sequence[str]:
-        """Who is signed in where this sign-out says, each of them once.
+        """The people whom this sign-out concerns, each of them once.
 
         Raises:
-            LogoutKnown: it was heard before.
+            LogoutKnown: it was received before.
         """
         query = select(admin_sessions.c.person).where(_ended_by(logout)).distinct()
         async with self._database.reading() as connection:
@@ -152,10 +152,10 @@ class ProvidedSessions:
             return rows.scalars().all()
 
     async def end(self, logout: Logout) -> int:
-        """End what a provider says has ended; so many sessions were.
+        """End what a provider says has ended; returns the number of sessions.
 
         Raises:
-            LogoutKnown: it was heard before, by whichever process.
+            LogoutKnown: it was received before, by whichever process.
             NotReady: too many are remembered already.
         """
         now_us = self._clock.utc_us()
@@ -192,7 +192,7 @@ class ProvidedSessions:
         return kept | sealed | {"master_key_id": key.sealed_by}
 
     async def _take_turn(self, connection: AsyncConnection) -> None:
-        """Sign-ins and sign-outs go one after the other: neither misses what the other writes.
+        """Serialise sign-ins and sign-outs: neither misses what the other writes.
 
         SQLite has one writer at a time anyway.
         """
@@ -213,17 +213,17 @@ def _ended_by(logout: Logout) -> ColumnElement[bool]:
     columns = admin_sessions.c
     is_theirs = columns.vouched_subject == _mark(logout.subject)
     if not logout.sid:
-        # Without either, NULL would be what every session that no provider vouched for has.
+        # Without either, NULL would match every session that no provider vouched for.
         return is_theirs if logout.subject else false()
     is_named = columns.vouched_sid == _mark(logout.sid)
     if not logout.subject:
         return is_named
-    # One that the provider gave no name is not told apart from the one it means: it ends too.
+    # A session without the provider's name cannot be told apart from the one it means: it ends too.
     return and_(is_theirs, or_(is_named, columns.vouched_sid.is_(None)))
 
 
 def _ends(vouching: Vouching) -> ColumnElement[bool]:
-    """The heard sign-outs that end a sign-in: the same, seen from the other side."""
+    """The received sign-outs that end a sign-in: the same from the other side."""
     columns = heard_logouts.c
     is_theirs = columns.vouched_subject == _mark(vouching.subject)
     is_named = columns.vouched_sid == _mark(vouching.sid)
@@ -234,7 +234,7 @@ def _ends(vouching: Vouching) -> ColumnElement[bool]:
             and_(columns.vouched_sid.is_(None), is_theirs),
             and_(is_named, or_(columns.vouched_subject.is_(None), is_theirs)),
         )
-    # Who signed in again after the sign-out was vouched for anew.
+    # A sign-in after the sign-out was vouched for again.
     return and_(ends, columns.issued_us >= vouching.issued_us)
 
 

@@ -27,21 +27,21 @@ SESSION_OF: Final = (
         role_grants,
         and_(
             role_grants.c.person == admin_sessions.c.person,
-            # What a group gives holds only while its provider vouches: for no other session.
+            # A role given by a group counts only in sessions that its provider vouched for.
             or_(role_grants.c.by_group == "", admin_sessions.c.vouched_subject.is_not(None)),
         ),
     )
 )
-"""A session with whose it is: a row for each of their roles, and one without any for who has none.
+"""A session with its person: one row for each of their roles, or one without any.
 
-Every request to the control plane asks for it, so it is one question.
+Every request to the control plane needs it, so it is one query.
 """
 
 
 def new_session(
     session_id: str, person: str, now_us: int, ago_s: float | None
 ) -> dict[str, object]:
-    """The row of a session that begins now, proved so long ago; None: nobody knows."""
+    """The row of a session that begins now, proved this long ago; None: unknown."""
     ago_us = now_us if ago_s is None else round(ago_s * SECOND_US)
     return {
         "digest": digest_of(session_id),
@@ -53,11 +53,11 @@ def new_session(
 
 
 async def is_welcome(connection: AsyncConnection, person: str, mark: bytes | None = None) -> bool:
-    """Whether what proved them holds still; whoever changes that waits for this transaction.
+    """Whether their proof still holds; changes to that wait for this transaction.
 
-    Who disables somebody, or sets another password, ends the sessions there are: one that began a
-    moment later would be good again when they are enabled. `mark` is of the password that proved
-    them. People who are not kept are welcome.
+    Disabling a person, or setting another password, ends existing sessions: one that began a moment
+    later would become valid when they are enabled. `mark` is of the password that proved them.
+    People who are not kept in the database are welcome.
     """
     columns = people.c
     query = select(columns.password_hash, columns.disabled_us).where(columns.name == person)
@@ -79,13 +79,13 @@ def is_over(now_us: int) -> ColumnElement[bool]:
 
 
 async def shut_out(connection: AsyncConnection, person: str) -> None:
-    """Their sessions end, and the link that waits for them: it would be good again with them."""
+    """End their sessions and their unused link, which would become valid again with them."""
     for table in (admin_sessions, invitations):
         await connection.execute(delete(table).where(table.c.person == person))
 
 
 async def end_all(connection: AsyncConnection, person: str) -> int:
-    """How many sessions of theirs there were."""
+    """End all their sessions; returns how many there were."""
     gone = delete(admin_sessions).where(admin_sessions.c.person == person)
     return (await connection.execute(gone)).rowcount
 

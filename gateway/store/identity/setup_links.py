@@ -27,7 +27,7 @@ from gateway.store.schema.tables import people, role_grants, setup_links
 GOOD_FOR_S: Final = 3600.0
 CODE_BYTES: Final = 32
 FIRST_ROLES: Final[tuple[Role, ...]] = ("platform_admin", "security_admin")
-"""Who sets an installation up runs it and gives roles; approving and revealing is for others."""
+"""The first person runs the platform and gives roles; approving and revealing is for others."""
 REFUSAL: Final = (
     "this link is not good any more: it was used, it is older than an hour, or somebody exists; "
     "“gatewright admin setup” on the machine prints a new one"
@@ -42,12 +42,12 @@ class SetupLinks:
         self._clock = clock
 
     async def is_open(self) -> bool:
-        """Whether nobody exists yet."""
+        """Whether no person exists yet."""
         async with self._database.reading() as connection:
             return not await _people_in(connection)
 
     async def make(self) -> str | None:
-        """A new code, told once; None when somebody exists. Codes before it stay good."""
+        """Make a code, shown once; None if a person exists. Earlier codes stay valid."""
         code = secrets.token_urlsafe(CODE_BYTES)
         now_us = self._clock.utc_us()
         row = {"digest": _digest(code), "until_us": now_us + round(GOOD_FOR_S * 1_000_000)}
@@ -59,18 +59,18 @@ class SetupLinks:
         return code
 
     async def require(self, code: str) -> None:
-        """Raises Unauthenticated when a code is not good, for every reason with the same words."""
+        """Raise Unauthenticated if a code is not valid, for every reason with the same words."""
         async with self._database.reading() as connection:
             await self._require(connection, code)
 
     async def redeem(self, code: str, name: str, title: str, password: Secret[str]) -> None:
-        """Make the first person, with the roles that set an installation up; all links end.
+        """Add the first person, with the roles that set an installation up; all links end.
 
         Raises:
-            Unauthenticated: the code is not good, for every reason with the same words.
-            RequestInvalid: the name cannot be one, or the password is too short.
+            Unauthenticated: the code is not valid, for every reason with the same words.
+            RequestInvalid: the name is not possible, or the password is too short.
         """
-        # Before the hashing, which costs: nobody makes us do it without a code.
+        # Before the costly hashing: nobody makes us do it without a code.
         await self.require(code)
         name = checked_name(name)
         hashed = await asyncio.to_thread(hash_password, password)
@@ -84,12 +84,11 @@ class SetupLinks:
         }
         try:
             async with self._database.writing() as connection:
-                # All of them in one order, since all end: two with a link each do not wait for the
-                # other's.
+                # All of them in one order, since all end: two with a link each do not deadlock.
                 digests = select(setup_links.c.digest).order_by(setup_links.c.digest)
                 await connection.execute(digests.with_for_update())
                 await self._require(connection, code)
-                # Whoever deletes it has it: of two who are as fast, one finds nothing.
+                # Only the one who deletes it has it: of two at the same time, one finds nothing.
                 gone = delete(setup_links).where(setup_links.c.digest == _digest(code))
                 if not (await connection.execute(gone)).rowcount:
                     raise Unauthenticated(REFUSAL)

@@ -32,9 +32,9 @@ class TeamLists:
     async def page(
         self, organisation: str, state: str, first: int, limit: int, after: str = ""
     ) -> Part[Team]:
-        """Teams in one of STATES, or all where it is empty: by name, archived ones last.
+        """Teams in one of STATES, or in any if it is empty: by name, archived ones last.
 
-        `after` is the key of the last before them.
+        `after` is the key of the last one before them.
         """
         query = select(workspaces).where(_W.organisation == organisation)
         if state:
@@ -47,7 +47,7 @@ class TeamLists:
         return part.of(rows)
 
     async def found(self, organisation: str, words: Sequence[str], limit: int) -> Part[Team]:
-        """Those whose name or title holds each word; without their members."""
+        """Teams whose name or title holds each word; without their members."""
         named = [
             or_(_W.name.icontains(word, autoescape=True), _W.title.icontains(word, autoescape=True))
             for word in words
@@ -64,7 +64,7 @@ class TeamLists:
             return Counter({name: int(count) for name, count in await connection.execute(query)})
 
     def _state(self) -> ColumnElement[str]:
-        """Of STATES, the one that says most."""
+        """The most telling of STATES."""
         is_live = and_(
             _K.revoked_us.is_(None),
             or_(_K.expires_us.is_(None), _K.expires_us > self._clock.utc_us()),

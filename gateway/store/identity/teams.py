@@ -54,7 +54,7 @@ team_members = Table(
 
 
 class KeyDefaults(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a new key gets where nobody says otherwise; None for no limit of its own."""
+    """Defaults for a new key; None for no limit of its own."""
 
     expires_days: int | None = None
     budget_microusd: int | None = None
@@ -73,7 +73,7 @@ class KeyDefaults(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Team(Struct, frozen=True):
-    """One team as it is kept."""
+    """One team as it is stored."""
 
     organisation: str
     name: str
@@ -83,7 +83,7 @@ class Team(Struct, frozen=True):
     """The name of a person; empty for nobody."""
     archived_us: int | None
     revision: int
-    """Counts changes, so that a form says which state it was made from."""
+    """Counts changes, so that a form says which state it was based on."""
     defaults: KeyDefaults
     members: tuple[str, ...]
 
@@ -96,7 +96,7 @@ class TeamStore:
         self._clock = clock
 
     async def teams(self, organisation: str) -> list[Team]:
-        """All of an organisation, archived ones too, by their names."""
+        """All teams of an organisation, including archived ones, by name."""
         return await self._read(workspaces.c.organisation == organisation)
 
     async def team(self, organisation: str, name: str) -> Team | None:
@@ -105,7 +105,7 @@ class TeamStore:
         return found[0] if found else None
 
     async def of_person(self, person: str) -> list[tuple[str, str]]:
-        """Organisation and name of every team that somebody belongs to or owns."""
+        """Organisation and name of every team that a person belongs to or owns."""
         member, columns = team_members.c, workspaces.c
         belongs = select(member.organisation, member.workspace).where(member.person == person)
         owns = select(columns.organisation, columns.name).where(columns.owner == person)
@@ -114,11 +114,11 @@ class TeamStore:
         return sorted((row[0], row[1]) for row in rows)
 
     async def create(self, organisation: str, name: str, title: str = "", owner: str = "") -> None:
-        """A team without a key.
+        """Create a team without a key.
 
         Raises:
-            RequestInvalid: the name is taken or cannot be one, nobody is called like the owner, or
-                there is no such organisation.
+            RequestInvalid: the name is taken or not possible, the owner does not exist, or there is
+                no such organisation.
         """
         check_place(Place(organisation, name, name))
         row = {"organisation": organisation, "name": name, "title": checked_title(title or name)}
@@ -139,10 +139,10 @@ class TeamStore:
     async def change(
         self, organisation: str, name: str, *, title: str, owner: str, revision: int | None = None
     ) -> bool:
-        """Another title or owner; False where somebody changed the team after `revision`.
+        """Change title and owner; False if somebody changed the team after `revision`.
 
         Raises:
-            RequestInvalid: the title cannot be one, or nobody is called like the owner.
+            RequestInvalid: the title is not possible, or the owner does not exist.
         """
         values = {"title": checked_title(title), "owner": owner}
         return await self._change(organisation, name, revision, values, owner)
@@ -150,30 +150,30 @@ class TeamStore:
     async def set_defaults(
         self, organisation: str, name: str, defaults: KeyDefaults, revision: int | None = None
     ) -> bool:
-        """What new keys get; keys that are there keep what they have. Like `change`."""
+        """Set the defaults for new keys; existing keys keep what they have. Like `change`."""
         checked_defaults(defaults)
         values = {f"key_{field}": value for field, value in asdict(defaults).items()}
         return await self._change(organisation, name, revision, values)
 
     async def archive(self, organisation: str, name: str, revision: int | None = None) -> bool:
-        """No new key from now on; keys that are there go on. Like `change`."""
+        """Issue no new keys from now on; existing keys go on. Like `change`."""
         values = {"archived_us": self._clock.utc_us()}
         return await self._change(organisation, name, revision, values)
 
     async def restore(self, organisation: str, name: str, revision: int | None = None) -> bool:
-        """New keys again. Like `change`."""
+        """Allow new keys again. Like `change`."""
         return await self._change(organisation, name, revision, {"archived_us": None})
 
     async def add_member(self, organisation: str, name: str, person: str) -> None:
-        """Somebody belongs to the team; again is no error.
+        """Add a person to the team; repeating it is no error.
 
         Raises:
-            RequestInvalid: nobody with a role there is called so, or there are too many.
+            RequestInvalid: nobody with a role there has this name, or there are too many.
         """
         row = {"organisation": organisation, "workspace": name, "person": person}
         async with self._database.writing() as connection:
             await _require_person(connection, organisation, person, "person")
-            # One row of the team is locked, so that two who add count one after the other.
+            # One row of the team is locked, so that two additions count one after the other.
             await connection.execute(
                 select(workspaces.c.name).where(*_is(organisation, name)).with_for_update()
             )
@@ -189,7 +189,7 @@ class TeamStore:
             await connection.execute(insert(team_members).values(**row))
 
     async def remove_member(self, organisation: str, name: str, person: str) -> None:
-        """Somebody belongs to the team no more; again is no error."""
+        """Remove a person from the team; repeating it is no error."""
         gone = delete(team_members).where(*_of(organisation, name), team_members.c.person == person)
         async with self._database.writing() as connection:
             await connection.execute(gone)
@@ -223,7 +223,7 @@ class TeamStore:
 
 
 def checked_title(title: str) -> str:
-    """Raises RequestInvalid when it cannot be a title."""
+    """Raise RequestInvalid if it is not a possible title."""
     said = title.strip()
     if not 0 < len(said) <= TITLE_CHARS_MAX:
         reason = f"a title has 1 to {TITLE_CHARS_MAX} characters that can be seen"
@@ -232,7 +232,7 @@ def checked_title(title: str) -> str:
 
 
 def checked_defaults(defaults: KeyDefaults) -> None:
-    """Raises RequestInvalid with the field that is wrong."""
+    """Raise RequestInvalid naming the field that is wrong."""
     days, money = defaults.expires_days, defaults.budget_microusd
     if days is not None and not 0 < days <= EXPIRES_DAYS_MAX:
         raise RequestInvalid(f"1 to {EXPIRES_DAYS_MAX} days", parameter="expires_days")
@@ -257,7 +257,7 @@ def _of(organisation: str, name: str) -> tuple[Any, ...]:
 async def members_of(
     connection: AsyncConnection, organisation: str, names: Sequence[str] | None
 ) -> dict[str, tuple[str, ...]]:
-    """Who belongs to which of these teams; None are all of the organisation."""
+    """The members of these teams; None means all of the organisation's."""
     columns = team_members.c
     query = select(columns.workspace, columns.person).where(columns.organisation == organisation)
     if names is not None:
@@ -271,7 +271,7 @@ async def members_of(
 async def _require_person(
     connection: AsyncConnection, organisation: str, person: str, parameter: str
 ) -> None:
-    """Whoever has no role there is answered like whoever is not: names are not to be tried."""
+    """People without a role there get the same answer as unknown ones: names must not be probed."""
     if not person and parameter == "owner":
         return
     query = (

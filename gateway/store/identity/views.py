@@ -14,7 +14,7 @@ from gateway.store.speech import insert_into
 
 NAME_CHARS_MAX: Final = 80
 VIEWS_MAX: Final = 50
-"""Of one person in one room of one organisation."""
+"""For one person in one room of one organisation."""
 
 
 class SavedView(Struct, frozen=True):
@@ -33,7 +33,7 @@ class ViewStore:
         self._clock = clock
 
     async def views(self, person: str, organisation: str, room: str) -> list[SavedView]:
-        """By name; raises NotReady."""
+        """Views by name; raises NotReady."""
         query = select(saved_views.c.name, saved_views.c.filter, saved_views.c.created_us)
         query = query.where(*_of(person, organisation, room)).order_by(saved_views.c.name)
         async with self._database.reading() as connection:
@@ -49,10 +49,10 @@ class ViewStore:
         *,
         replaces: bool = True,
     ) -> None:
-        """Keep a view; one of the same name is replaced, or in the way.
+        """Save a view; one of the same name is replaced, or prevents it.
 
         Raises:
-            RequestInvalid: the name cannot be one, or there are too many, or one is in the way.
+            RequestInvalid: the name is not possible, there are too many, or one is in the way.
             NotReady: the database does not answer.
         """
         if not 0 < len(name) <= NAME_CHARS_MAX or not name.isprintable():
@@ -78,7 +78,7 @@ class ViewStore:
             )
 
     async def drop(self, person: str, organisation: str, room: str, name: str) -> SavedView | None:
-        """Forget a view, and say which; one that is not there is no error. Raises NotReady."""
+        """Delete a view and return it; a missing one is no error. Raises NotReady."""
         where = (*_of(person, organisation, room), saved_views.c.name == name)
         columns = saved_views.c.name, saved_views.c.filter, saved_views.c.created_us
         async with self._database.writing() as connection:

@@ -20,7 +20,7 @@ from gateway.store.schema.tables import virtual_keys
 
 CLAIMS_MAX: Final = 8
 READ_ALREADY: Final = ("iss", "sub", "aud", "exp", "iat", "nbf", "jti")
-"""Claims that are looked at anyway, or that differ from token to token."""
+"""Claims that are checked anyway, or that differ from token to token."""
 _TEXT: Final = re.compile(r"[!-~](?:[ -~]{0,254}[!-~])?", re.ASCII)
 _CLAIM: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,128}", re.ASCII)
 _TAKEN: Final = "a key that lives is bound to such tokens already"
@@ -33,7 +33,7 @@ def workload_ordered(
     subject: str,
     claims: Mapping[str, str],
 ) -> Workload:
-    """What somebody wants a key to be bound to.
+    """The workload that somebody wants to bind a key to.
 
     Subjects and values are visible ASCII, as all issuers write them: no two that look alike differ.
 
@@ -42,7 +42,7 @@ def workload_ordered(
     """
     trusted = issuers.get(issuer)
     if trusted is None or not _is_for(trusted, organisation):
-        # As one that is not there: whose it is, is nobody else's business.
+        # Answered like a missing one: whose it is, is nobody else's business.
         close = closest(issuer, issuers_for(issuers, organisation))
         reason = f"there is no such issuer{close}"
         raise RequestInvalid(reason, parameter="issuer")
@@ -62,7 +62,7 @@ def workload_ordered(
 
 
 def issuers_for(issuers: Mapping[str, IssuerSettings], organisation: str) -> Collection[str]:
-    """The names of those whose subjects may be bound in an organisation."""
+    """The names of issuers whose subjects may be bound in an organisation."""
     return [name for name, each in issuers.items() if _is_for(each, organisation)]
 
 
@@ -81,7 +81,7 @@ def workload_of(kept: Mapping[str, Any] | None) -> Workload | None:
 
 
 async def require_unbound(connection: AsyncConnection, wanted: Workload, now_us: int) -> None:
-    """Raises ChangedMeanwhile where a key that lives is bound to tokens that could fit both."""
+    """Raise ChangedMeanwhile if a valid key is bound to tokens that could fit both."""
     columns = virtual_keys.c
     query = select(columns.workload).where(
         columns.workload.is_not(None),
