@@ -15,12 +15,12 @@ from gateway.store.schema.policies import policy_events, policy_schedules, polic
 
 
 CHANGES: Final = ("publish", "roll_back", "retire", "canary", "shadow", "stop", "withdraw")
-"""What is done to a policy that changes how requests are decided."""
+"""Actions on a policy that change how requests are decided."""
 _RECORDS: Final = "records"
 
 
 class Waiting(Struct, frozen=True):
-    """A version of a policy that somebody has to do something about."""
+    """A policy version that waits for somebody's action."""
 
     level: str
     number: int
@@ -47,7 +47,7 @@ class Delay(Struct, frozen=True):
 
 
 class Attention(Struct, frozen=True):
-    """Reads of one database; each is bounded."""
+    """Reads one database; each result is limited."""
 
     database: Database
 
@@ -64,7 +64,7 @@ class Attention(Struct, frozen=True):
             return [_event(row) for row in (await connection.execute(query)).mappings()]
 
     async def withdrawn(self, since_us: int, count_max: int) -> list[PolicyEvent]:
-        """Trials that the guard ended since then, newest first, where nobody did anything since."""
+        """Trials that the guard ended since then, newest first, if nobody has acted since."""
         columns, later = policy_events.c, policy_events.alias("later").c
         query = (
             select(policy_events)
@@ -87,9 +87,9 @@ class Attention(Struct, frozen=True):
         return await self._versions(is_draft, count_max)
 
     async def approved(self, since_us: int, count_max: int) -> list[Waiting]:
-        """Approved since then, and neither in force nor left to a time, newest first.
+        """Approved since then, but neither in force nor scheduled, newest first.
 
-        Not those beside which a later version of their level came into force.
+        Without those after which a later version of their level came into force.
         """
         columns, done, left = policy_versions.c, policy_events.c, policy_schedules.c
         later = policy_versions.alias("later").c
@@ -124,7 +124,7 @@ class Attention(Struct, frozen=True):
             return [Waiting(*row) for row in (await connection.execute(query)).all()]
 
     async def reveals(self, since_us: int, count_max: int) -> list[Asked]:
-        """Reveals that were asked for since then and wait, newest first."""
+        """Reveals that were requested since then and wait, newest first."""
         columns = audit_reveals.c
         query = (
             select(columns.id, columns.organisation, columns.asked_by, columns.asked_us)
@@ -138,7 +138,7 @@ class Attention(Struct, frozen=True):
             return [Asked(*row) for row in (await connection.execute(query)).all()]
 
     async def erasures(self, since_us: int, count_max: int) -> list[Asked]:
-        """Erasures that somebody asked for since then and nobody has decided, newest first."""
+        """Erasures that were requested since then and not decided, newest first."""
         columns = erasure_cases.c
         query = (
             select(columns.id, columns.organisation, columns.asked_by, columns.asked_us)

@@ -56,7 +56,7 @@ from gateway.store.schema.tables import metadata, projects
 _AT_ONCE: Final = 20
 _FORGOTTEN_AT_ONCE: Final = 200
 _LEFT_US: Final = 0
-"""Until when what an earlier life of a worker left behind is leased."""
+"""The lease end given to what an earlier process of a worker left behind."""
 
 
 def _of_answer() -> ForeignKeyConstraint:
@@ -129,7 +129,7 @@ class DatabaseRuns:
         )
         count = select(func.count()).where(*is_of(background_runs, run.project))
         async with self._database.writing() as connection:
-            # Who else begins one for this project waits, so that none comes between.
+            # Others who begin one for this project wait, so that none comes in between.
             await connection.execute(its.with_for_update(key_share=True))
             if (await connection.execute(count)).scalar_one() >= count_max:
                 return False
@@ -154,9 +154,9 @@ class DatabaseRuns:
 
     async def keep(self, holder: str) -> Mapping[Place, int]:
         mine, place = _RUN.holder == holder, [*owner_columns(background_runs), _RUN.id]
-        # One that a hold hid is dropped by whoever finds it lapsed, if its maker could not. One
-        # that somebody else changes has another beat for it: who waited for several, while they
-        # go with their answers, would wait for whoever waits for it.
+        # A run hidden by a hold is dropped by whoever finds it lapsed, if its maker could not. One
+        # that somebody else is changing is skipped: waiting for several, while they are deleted
+        # with their answers, would deadlock.
         free = select(*place).where(mine, _is_shown()).with_for_update(skip_locked=True)
         longer = update(background_runs).where(tuple_(*place).in_(free))
         longer = longer.values(leased_until_us=self._clock.utc_us() + LEASE_US)
@@ -193,7 +193,7 @@ class DatabaseRuns:
             if not await self._conversations.write_in(connection, turn, now_us):
                 return False
             if not await self._end_in(connection, answer, items, is_mine):
-                # What was written of the turn is undone with it.
+                # What was written of the turn is rolled back with it.
                 raise TakenAway
         return True
 
@@ -263,7 +263,7 @@ class DatabaseRuns:
         async with self._database.writing() as connection:
             if not await _is_held_by(connection, run):
                 return False
-            # One that was written before its answer came to us is written again as it was.
+            # If it was written before but the reply was lost, it is written again unchanged.
             known = select(_EVENT.number).where(
                 *is_of(background_events, run.project),
                 _EVENT.id == run.answer_id,
@@ -316,14 +316,14 @@ def about_events(project: Project, answer_id: str, number: int) -> bytes:
 
 
 async def _is_held_by(connection: AsyncConnection, run: Run) -> bool:
-    """Whether an answer is under way with this holder; nobody ends it before this transaction."""
+    """Whether this holder has the answer under way; nobody ends it before this transaction does."""
     await _lock(connection, run.place)
     touch = update(background_runs).where(*_is(run.place), _RUN.holder == run.holder)
     return bool((await connection.execute(touch.values(state=_RUN.state))).rowcount)
 
 
 async def _lock(connection: AsyncConnection, place: Place) -> None:
-    """An answer before its run, as who deletes it: two of them would wait for each other."""
+    """Lock an answer before its run, as deletion does: otherwise the two would deadlock."""
     its = select(kept_answers.c.id).where(
         *is_of(kept_answers, place[0]), kept_answers.c.id == place[1]
     )
@@ -339,7 +339,7 @@ def _is(place: Place) -> list[ColumnElement[bool]]:
 
 
 def _is_shown() -> ColumnElement[bool]:
-    """Whether nobody has deleted its answer: under a hold the rows of a deleted one stay."""
+    """Whether its answer was not deleted: under a hold the rows of a deleted one stay."""
     its = and_(*same_owner(background_runs, kept_answers), kept_answers.c.id == _RUN.id)
     return exists().where(its, kept_answers.c.expires_us > 0).correlate(background_runs)
 

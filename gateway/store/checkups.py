@@ -20,13 +20,13 @@ from gateway.store.schema.tables import metadata
 
 
 CLAIM_WITHIN_US: Final = 15 * 1_000_000
-"""Who asks waits no longer for a worker."""
+"""How long a test waits for a worker."""
 END_WITHIN_US: Final = 90 * 1_000_000
-"""A worker that has not said so by then was stopped; the steps' own deadlines are shorter."""
+"""A worker that has not reported by then was stopped; the steps' own deadlines are shorter."""
 PAUSE_US: Final = 5 * 1_000_000
 """Between two tests of one provider."""
 PER_MINUTE_MAX: Final = 6
-"""Tests of all providers: each is a call that somebody pays."""
+"""Tests of all providers: each is a call that costs money."""
 
 provider_checkups = Table(
     "provider_checkups",
@@ -46,12 +46,12 @@ _CHECKUP: Final = msgspec.json.Decoder(Checkup)
 
 
 class CheckupOrder(Struct, frozen=True):
-    """One test, from asked to ended; a time is 0 until then."""
+    """One test, from order to end; a time is 0 until it comes."""
 
     provider: str
     id: str
     target: str
-    """Of the one-token call; empty where the provider has none."""
+    """The target of the one-token call; empty if the provider has none."""
     asked_by: str
     asked_us: int
     worker: str = ""
@@ -81,7 +81,7 @@ class CheckupTable:
         self._clock = clock
 
     async def all(self) -> dict[str, CheckupOrder]:
-        """By provider."""
+        """The tests, by provider."""
         async with self._database.reading() as connection:
             rows = (await connection.execute(select(provider_checkups))).mappings().all()
         return {row["provider"]: _order(row) for row in rows}
@@ -105,19 +105,19 @@ class CheckupTable:
                 _check_pause(None if row is None else _order(row), now_us)
                 if (await connection.execute(lately)).scalar_one() >= PER_MINUTE_MAX:
                     raise Exhausted("There were many tests in the last minute: wait a little.")
-                # A row that was not there is only inserted: another's newer one must not be lost.
+                # A row that did not exist is only inserted: another's newer one must not be lost.
                 if row is None:
                     await connection.execute(provider_checkups.insert(), _row(order))
                 else:
                     mine = columns.provider == provider
                     await connection.execute(update(provider_checkups).where(mine), _row(order))
         except IntegrityError:
-            # Somebody else asked for the first test of this provider in the same moment.
+            # Somebody else ordered the first test of this provider at the same moment.
             raise Exhausted(UNDER_WAY) from None
         return order
 
     async def claim(self, worker: str, providers: Collection[str]) -> CheckupOrder | None:
-        """One test of these providers that nobody has taken yet; it is this worker's then."""
+        """Claim one test of these providers that no worker has taken yet."""
         now_us, columns = self._clock.utc_us(), provider_checkups.c
         free = (
             columns.claimed_us == 0,
@@ -137,7 +137,7 @@ class CheckupTable:
         return msgspec.structs.replace(order, **values) if taken else None
 
     async def tell(self, order: CheckupOrder, found: Checkup, *, is_end: bool = False) -> None:
-        """What was found so far; nothing where another test was ordered meanwhile."""
+        """Store what was found so far; nothing if another test was ordered meanwhile."""
         ended_us = self._clock.utc_us() if is_end else 0
         told = update(provider_checkups).where(provider_checkups.c.id == order.id)
         values = {"found": msgspec.json.encode(found).decode(), "ended_us": ended_us}

@@ -34,7 +34,7 @@ _RENEWED_AT_ONCE: Final = 100
 
 
 class _Head(Struct, frozen=True):
-    """What is sealed of a conversation beside its items."""
+    """What is sealed of a conversation, besides its items."""
 
     created_us: int
     metadata: dict[str, str]
@@ -69,7 +69,7 @@ class DatabaseConversations:
         shown = (_IS_CONVERSATION, _ROW.expires_us > made.changed_us)
         count = select(func.count()).where(*is_of(kept_answers, made.project), *shown)
         async with self._database.writing() as connection:
-            # Who else makes one for this project waits, so that none comes between.
+            # Others who make one for this project wait, so that none comes in between.
             await connection.execute(its.with_for_update(key_share=True))
             if (await connection.execute(count)).scalar_one() >= count_max:
                 return False
@@ -91,7 +91,7 @@ class DatabaseConversations:
     async def write_in(
         self, connection: AsyncConnection, changed: KeptConversation, now_us: int
     ) -> bool:
-        """The same together with other changes."""
+        """The same, together with other changes."""
         there = [
             *_is(changed.project, changed.conversation_id),
             _ROW.revision == changed.revision,
@@ -130,8 +130,8 @@ class DatabaseConversations:
         for at in range(0, len(turns), _RENEWED_AT_ONCE):
             some = turns[at : at + _RENEWED_AT_ONCE]
             mine = [(*each.project, each.conversation_id, each.request_id) for each in some]
-            # What somebody else changes is renewed the next time: to wait for several of them
-            # might be to wait for somebody who waits for one of these.
+            # Rows that somebody else is changing are renewed the next time: waiting for several of
+            # them might deadlock.
             free = select(*its).where(tuple_(*its).in_(mine)).with_for_update(skip_locked=True)
             change = update(kept_answers).where(tuple_(*its).in_(free))
             async with self._database.writing() as connection:
@@ -139,7 +139,7 @@ class DatabaseConversations:
 
     async def let_go(self, project: Project, conversation_id: str, turn: str) -> None:
         change = update(kept_answers).where(*_is(project, conversation_id), _ROW.turn == turn)
-        # Who changes it meanwhile has seen the turn, and would write it back.
+        # Another writer may have read the turn, and would write it back.
         values = {"turn": "", "turn_until_us": 0, "revision": _ROW.revision + 1}
         async with self._database.writing() as connection:
             await connection.execute(change.values(values))
@@ -165,7 +165,7 @@ class DatabaseConversations:
 
 
 def read_conversation(master: MasterKey, row: RowMapping) -> KeptConversation:
-    """A row as the conversation it holds; raises as `kept_answers.opened`."""
+    """The conversation in a row; raises as `kept_answers.opened`."""
     entries, told = opened(master, row)
     head = _HEAD.decode(told)
     return KeptConversation(
@@ -186,7 +186,7 @@ def read_conversation(master: MasterKey, row: RowMapping) -> KeptConversation:
 
 
 def users_of(told: bytes) -> tuple[str, ...]:
-    """Whom the turns of a conversation named: `told` is the second part of what is sealed."""
+    """End users named by the turns of a conversation: `told` is the second sealed part."""
     return _HEAD.decode(told).users
 
 

@@ -12,24 +12,24 @@ from gateway.store.engine import Database
 
 FRESH_S: Final = 1.0
 SLOW_S: Final = 1.0
-"""An answer that took longer says too little: it is known to half of that."""
+"""An answer that took longer is too imprecise: it is accurate to half of that time."""
 APART_US: Final = 1_000_000
-"""So far two workers' ideas of the database's clock may be apart, at most."""
+"""How far two workers' ideas of the database's clock may be apart."""
 _QUERIES: Final = {
     "postgresql": "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
-    # Its clock is that of the machine, which all of its workers are on.
+    # SQLite's clock is that of the machine, on which all of its workers run.
     "sqlite": "SELECT CAST(round((julianday('now') - 2440587.5) * 86400000000) AS INTEGER)",
 }
 
 
 async def database_now_us(database: Database) -> int:
-    """What that clock says now; raises NotReady."""
+    """The database's present time; raises NotReady."""
     ((now_us,),) = await database.peek(_QUERIES[database.kind])
     return int(now_us)
 
 
 class DatabaseClock:
-    """Implements `Clock`; before it was asked, it is the worker's own."""
+    """Implements `Clock`; until the database was asked, it is the worker's own clock."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -39,10 +39,10 @@ class DatabaseClock:
         self._has_heard = False
 
     def utc_us(self) -> int:
-        """What was heard, and the time since by whichever of our clocks says that more passed.
+        """The last answer plus the time since, by whichever of our clocks shows more.
 
-        A machine that slept has a clock that stood; who holds a lease must not take that for time
-        that did not pass. Who would take somebody else's asks anew before.
+        The clock of a machine that slept stood still; a lease holder must not overlook that time.
+        Whoever wants to take over another's lease asks again first.
         """
         return self._utc_us + max(self._passed_us())
 
@@ -50,7 +50,7 @@ class DatabaseClock:
         return self._clock.monotonic_s()
 
     async def follow(self) -> None:
-        """Ask the database, unless that was a moment ago and nobody set our clock since.
+        """Ask the database, unless that was a moment ago and our clock was not set since.
 
         Raises:
             NotReady: it does not answer.
@@ -69,6 +69,6 @@ class DatabaseClock:
         self._has_heard = True
 
     def _passed_us(self) -> tuple[int, int]:
-        """Since it was heard, by the clock that nobody sets, and by the other one."""
+        """The time since the answer, by the monotonic clock and by the other one."""
         passed_us = round((self._clock.monotonic_s() - self._heard_s) * 1_000_000)
         return passed_us, self._clock.utc_us() - self._own_us

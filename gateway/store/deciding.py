@@ -12,11 +12,11 @@ from gateway.errors import RequestInvalid
 
 
 Asked = TypeVar("Asked", bound=Struct)
-"""With the fields that `decided` fills."""
+"""A request with the fields that `decided` fills."""
 
 
 def decided(asked: Asked, state: str, actor: str, comment: str, now_us: int) -> Asked:
-    """The same, and what became of it."""
+    """The request with its decision."""
     by = actor[:ACTOR_CHARS_MAX]
     return replace(asked, state=state, decided_by=by, comment=comment, decided_us=now_us)
 
@@ -24,7 +24,7 @@ def decided(asked: Asked, state: str, actor: str, comment: str, now_us: int) -> 
 async def write_decided(
     connection: AsyncConnection, change: Update, after: Any, *, said: str, parameter: str = "id"
 ) -> None:
-    """Change what still waits; `said` of it where somebody else decided in the same moment.
+    """Change what still waits; `said` is the error if somebody else decided at the same moment.
 
     Raises:
         RequestInvalid: somebody did.

@@ -18,11 +18,11 @@ from gateway.store.schema.custody import erasure_attempts, erasure_cases
 
 
 APART_US: Final = HOUR_US
-"""By how much clocks may differ, and how long a request may have been under way before."""
+"""How far clocks may differ, and how long a request may have been under way before."""
 
 
 class Begun(Struct, frozen=True):
-    """A request that began at a moment by the database's clock, for an end user or for nobody."""
+    """A request's start by the database's clock, and its end user, if any."""
 
     project: Project
     asked_us: int
@@ -30,9 +30,9 @@ class Begun(Struct, frozen=True):
 
 
 async def erased_since(connection: AsyncConnection, begun: Begun) -> tuple[bool, bool]:
-    """Whether its own subject was erased since, or everybody; and whether anybody may have been.
+    """Whether its own subject, or everybody, was erased since; and whether anybody may have been.
 
-    In the second case something of what it goes on from is gone for that reason, if it is gone.
+    In the second case, if something that it continues is missing, that may be the reason.
     """
     attempts, cases = erasure_attempts.c, erasure_cases.c
     found_since = (

@@ -8,7 +8,7 @@ from gateway.store.engine import Database
 async def delete_over(
     database: Database, table: Table, is_over: ColumnElement[bool], at_once: int
 ) -> int:
-    """How many rows went; the table has an `id`. Raises NotReady where the database is away.
+    """Delete rows; returns how many. The table has an `id`. Raises NotReady without a database.
 
     `at_once` is for SQLite, where one change holds up all others: a MiB takes it about 10 ms.
     """
@@ -20,7 +20,7 @@ async def delete_over(
         if not found:
             return count
         async with database.writing() as connection:
-            # What is held since then is not over any more.
+            # What was put under a hold meanwhile is no longer over.
             these = delete(table).where(table.c.id.in_(found), is_over)
             gone = (await connection.execute(these)).rowcount
         count += gone

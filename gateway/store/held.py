@@ -13,7 +13,7 @@ from gateway.store.schema.custody import audit_holds
 
 
 _APART_US: Final = HOUR_US
-"""By how much clocks may differ, and how long reading may take between a look and the list."""
+"""How far clocks may differ, and how long reading may take between a look and the list."""
 
 
 def is_held(kept: Table) -> ColumnElement[bool]:
@@ -24,8 +24,8 @@ def is_held(kept: Table) -> ColumnElement[bool]:
 
 
 def was_set_since(set_us: int | None, erased_us: int) -> bool:
-    """Whether a hold was set, if any was, after something was listed as erased.
+    """Whether a hold was set, if any, after something was listed as erased.
 
-    One that was set before had been released by then, or nothing had been listed.
+    An earlier hold had been released by then, or nothing would have been listed.
     """
     return set_us is not None and set_us > erased_us - _APART_US

@@ -183,7 +183,7 @@ class DatabaseAnswers:
             return (await connection.execute(query)).scalars().all()
 
     async def forget(self, project: Project, answer_id: str) -> bool:
-        """Whether there was one; while a hold is in force it is hidden instead of destroyed."""
+        """Delete an answer; returns whether it existed. Under a hold it is only hidden."""
         return await forget_kept(self._database, [*_is(project, answer_id), IS_ANSWER])
 
     async def note_deleted(self, project: Project, answer_id: str, now_us: int) -> None:
@@ -296,7 +296,7 @@ def opened_about(master: MasterKey, row: RowMapping, about: bytes) -> tuple[byte
 
 
 async def forget_kept(database: Database, there: list[ColumnElement[bool]]) -> bool:
-    """Whether there was one; while a hold is in force it is hidden instead of destroyed."""
+    """Delete rows; returns whether there were any. Under a hold they are only hidden."""
     async with database.writing() as connection:
         return await forget_in(connection, there)
 

@@ -24,10 +24,10 @@ from gateway.store.workers import alive, alive_below, workers
 
 
 _LOCK_WAIT_S = 2
-"""Whoever asks for a table waits behind a migration that waits for it: so it does not for long."""
+"""Others who want a table wait behind a waiting migration, so it does not wait for long."""
 _WAIT_FOR_LOCKS = "SELECT set_config('lock_timeout', :wait, true)"
 _IN_USE = ("55P03", "40P01")
-"""SQLSTATEs of a lock that did not come in time, or never would have."""
+"""SQLSTATEs of a lock that did not come in time, or of a deadlock."""
 _NOT_PERMITTED = "42501"
 
 
@@ -41,30 +41,31 @@ def alembic_config(connection: Connection | None = None) -> Config:
 
 
 class WorkersAlive(Exception):
-    """Workers that were heard of a moment ago could not go on with the schema that would come."""
+    """Workers that are alive could not go on with the new schema."""
 
 
 async def migrate(url: str, revision: str = "head", *, now_us: int = 0) -> str:
-    """Bring the schema to `revision`, all of it or nothing; several processes may try at once.
+    """Bring the schema to `revision`, completely or not at all; several processes may try at once.
 
     Args:
         url: of the database.
         revision: `head`, `base` or a version to go up or down to.
-        now_us: the time, where going down is refused while workers are alive, and going up while
-            workers are whose program is older than the floor.
+        now_us: the time; with it, going down is refused while workers are alive, and going up while
+            workers are alive whose program is older than the floor.
 
     Returns:
         The version it has afterwards.
 
     Raises:
-        StartupRefused: it is at a version that this program does not know, or another program's;
-            or somebody holds a table that has to change.
+        StartupRefused: the schema has a version that this program does not know, or is another
+            program's; or somebody holds a table that has to change.
         WorkersAlive: it would go down under them, or too far up.
     """
     database = open_database(url, pooled=False, foreign_keys=False)
     try:
         async with database.writing() as connection:
-            # A worker that starts holds it while it says that it is there: it is seen, or sees.
+            # A starting worker holds this lock while it registers, so one of the two sees the
+            # other.
             await lock_schema(connection, shared=False)
             if database.kind == "postgresql":
                 wait = {"wait": f"{_LOCK_WAIT_S}s"}
@@ -124,7 +125,7 @@ def _require_none(workers_alive: list[str]) -> None:
 
 
 def _floor(scripts: ScriptDirectory, revision: str) -> str:
-    """As a migration states it; one from before there were floors permits no older program."""
+    """The floor stated by a migration; older migrations without one permit no older program."""
     script = scripts.get_revision(revision) if revision else None
     return str(getattr(script.module, "floor", revision)) if script else revision
 

@@ -36,22 +36,22 @@ from gateway.store.schema.version import require_newest_schema, schema_floor
 
 
 _OF_THE_SCHEMA: Final = ("alembic_version", schema_floor.name)
-"""What a migrated database says of its schema: each has its own."""
+"""What describes the schema itself: each database has its own."""
 _ROWS_AT_ONCE = 1_000
 _Row = tuple[Any, ...]
 
 
 async def copy_all(source: Database, target: Database, segments: Path) -> Mapping[str, int]:
-    """How many rows of which tables were copied: all of them, or none if anything fails.
+    """Copy all rows, or none if anything fails; returns the number by table.
 
     Args:
-        source: SQLite; whoever writes to it waits.
+        source: SQLite; writers to it wait.
         target: PostgreSQL, migrated and otherwise empty.
         segments: the audit folder that belongs to `source`.
 
     Raises:
         StartupRefused: a schema is old, or `target` holds something.
-        WorkerLives: somebody still writes the log; until the end nobody can begin to.
+        WorkerLives: somebody still writes the log; nobody can begin to until the end.
         NotReady: a database does not answer.
     """
     for each in (source, target):
@@ -72,7 +72,7 @@ async def copy_all(source: Database, target: Database, segments: Path) -> Mappin
 
 @contextmanager
 def _stopped(segments: Path) -> Iterator[None]:
-    """Nobody writes the log meanwhile, or begins to."""
+    """Keep everybody from writing the log meanwhile."""
     with ExitStack() as held:
         for worker in list_workers(segments) if folder_lies_here(segments) else ():
             held.enter_context(held_if_here(segments / worker, worker))
@@ -80,7 +80,7 @@ def _stopped(segments: Path) -> Iterator[None]:
 
 
 def _reflected(connection: Connection) -> list[Table]:
-    """Every table but those of the schema itself, those before that others refer to."""
+    """Every table except those of the schema itself, referenced tables first."""
     there = MetaData()
     there.reflect(connection)
     return [table for table in there.sorted_tables if table.name not in _OF_THE_SCHEMA]
@@ -101,7 +101,7 @@ async def _rows_of(
 ) -> AsyncIterator[list[_Row]]:
     columns = list(table.columns)
     convert = [_converter(column.type) for column in columns]
-    # Without types, as they lie there: a JSON text is one in either database.
+    # Without types, as stored: JSON is text in either database.
     untyped: list[ColumnElement[Any]] = [literal_column(f'"{each.name}"') for each in columns]
     found = await connection.stream(select(*untyped).select_from(sql_table(table.name)))
     async for page in found.partitions(_ROWS_AT_ONCE):
@@ -119,7 +119,7 @@ def _converter(kind: object) -> Callable[[Any], Any]:
 
 
 def _with_bytes(segments: Path, table: Table, rows: Sequence[_Row]) -> list[_Row]:
-    """What lies in no segment here any more is copied without its bytes."""
+    """Rows with bytes from the segments; those that are in no segment any more have none."""
     names = [column.name for column in table.columns]
     raw = names.index("raw")
     at = [names.index(name) for name in ("worker", "segment", "offset_bytes")]

@@ -29,15 +29,15 @@ _Other = TypeVar("_Other")
 
 
 class Part(Struct, Generic[_Row], frozen=True):
-    """Some rows of a list that may have ten thousand."""
+    """Some rows of a list that may be very long."""
 
     rows: tuple[_Row, ...]
     count: int
-    """Of the whole list."""
+    """The length of the complete list."""
     first: int = 0
-    """How many come before these."""
+    """How many rows come before these."""
     onward: str = ""
-    """The key of the last of them, behind which the next part begins; empty where none is told."""
+    """The key of the last row, after which the next part begins; empty if it is not given."""
 
     @property
     def following(self) -> int:
@@ -46,19 +46,19 @@ class Part(Struct, Generic[_Row], frozen=True):
         return end if self.rows and end < self.count else 0
 
     def of(self, rows: Iterable[_Other]) -> "Part[_Other]":
-        """The same part, with something else said of each row."""
+        """The same part, with its rows turned into something else."""
         return Part(tuple(rows), self.count, self.first, self.onward)
 
 
 class Order(Struct, frozen=True):
-    """By which columns a list is ordered; the last of them makes each row's place its own.
+    """The columns by which a list is ordered; the last one makes the order unique.
 
-    What is no column of the table is labelled, and read along with each row.
+    Expressions that are not columns of the table are labelled, and read along with each row.
     """
 
     columns: tuple[ColumnElement[Any], ...]
     falling: frozenset[int] = frozenset()
-    """The places of those that go down."""
+    """The positions of those in descending order."""
 
     def by(self) -> list[ColumnElement[Any]]:
         return [
@@ -67,16 +67,16 @@ class Order(Struct, frozen=True):
         ]
 
     def key_of(self, row: RowMapping) -> str:
-        """Where a row stands, as a pager says it."""
+        """A row's place, as a pager writes it."""
         return _BETWEEN.join(_written(str(row[str(column.key)])) for column in self.columns)
 
     def reading(self, query: Select[Any]) -> Select[Any]:
-        """The query in this order, with all that a row's key is made of."""
+        """The query in this order, with everything that a row's key consists of."""
         more = [column for column in self.columns if isinstance(column, Label)]
         return query.add_columns(*more).order_by(*self.by())
 
     def behind(self, key: str) -> ColumnElement[bool] | None:
-        """What stands behind the row of this key, though it may be gone; None for what is none."""
+        """The rows after this key's row, even if that is gone; None if it is not a key."""
         said = [unquote(each) for each in key.split(_BETWEEN)]
         if len(said) != len(self.columns):
             return None
@@ -99,13 +99,13 @@ class Order(Struct, frozen=True):
 START: Final = (0, "")
 """The place of a list's first part."""
 AT_ONCE: Final = 100
-"""Rows that are opened before others have a turn of the loop: a few milliseconds of it."""
+"""Rows that are opened before other tasks get a turn of the loop, of a few milliseconds."""
 _BETWEEN: Final = "~"
 _DIGITS_MAX: Final = 19
 
 
 def _written(text: str) -> str:
-    """Without the sign that stands between two parts of a key."""
+    """The text without the sign that separates two parts of a key."""
     return text.replace("%", "%25").replace(_BETWEEN, "%7E")
 
 
@@ -119,10 +119,10 @@ async def part_behind(
 ) -> Part[_Row]:
     """Some rows of a query in an order; with a limit of 0 only how many there are.
 
-    `place` is how many come before it, which is only said, and the key of the last of these: of a
-    list with a hundred thousand rows those before the part are not read. Where no key is named, or
-    nothing stands behind it any more, the rows before are counted off; a place beyond the end, as
-    after a deed, is in the last part.
+    `place` is how many come before it, which is only reported, and the key of the last of these:
+    rows before the part are not read, even in a list of a hundred thousand. Without a key, or if
+    nothing comes after it any more, the rows before are counted off; a place beyond the end, as
+    after a deletion, gives the last part.
     """
     first, key = place
     count = await count_of(connection, query)
@@ -135,7 +135,7 @@ async def part_behind(
         asked = await connection.execute(ordered.where(behind).limit(limit + 1))
         rows = asked.mappings().all()
         found, is_more = rows[:limit], len(rows) > limit
-        # Rows may have come or gone meanwhile: what is said of the place still leads to the end.
+        # Rows may have come or gone meanwhile: the reported place still leads to the end.
         left = count - len(found)
         first = max(0, min(first, left - 1)) if is_more else left
     if not found:
@@ -154,13 +154,13 @@ async def count_of(connection: AsyncConnection, query: Select[Any]) -> int:
 async def count_by(
     connection: AsyncConnection, column: ColumnElement[str], *where: ColumnElement[bool]
 ) -> Counter[str]:
-    """How many rows there are of each text of a column."""
+    """How many rows there are for each text in a column."""
     query = select(column, func.count()).where(*where).group_by(column)
     return Counter({text: int(count) for text, count in await connection.execute(query)})
 
 
 async def opened(rows: Sequence[RowMapping], made: Callable[[RowMapping], _Row]) -> list[_Row]:
-    """What is made of each row, where that has something sealed: others have their turns."""
+    """Convert rows that have something sealed, letting other tasks run in between."""
     found: list[_Row] = []
     for first in range(0, len(rows), AT_ONCE):
         found += map(made, rows[first : first + AT_ONCE])
@@ -173,7 +173,7 @@ async def page_of(
 ) -> tuple[list[RowMapping], bool]:
     """Rows of a table with `created_us` and `id`, and whether there are more beyond them.
 
-    An id that names no row that is seen gives an empty page, as it stands nowhere in the list.
+    An id that names no visible row gives an empty page, since it has no place in the list.
     """
     place = tuple_(table.c.created_us, table.c.id)
     order = [table.c.created_us, table.c.id]
@@ -192,5 +192,5 @@ async def page_of(
     limited = query.order_by(*ordered).limit(page.limit + 1)
     rows = list((await connection.execute(limited)).mappings())
     has_more, rows = len(rows) > page.limit, rows[: page.limit]
-    # What stands before a mark was read from the mark on: turn it round.
+    # Rows before a mark were read starting from it, so they are reversed.
     return (rows if goes_up == page.oldest_first else rows[::-1]), has_more

@@ -25,7 +25,7 @@ pool_drains = Table(
 
 
 class Drain(Struct, frozen=True):
-    """A member that gets nothing new; what is under way there ends by itself."""
+    """A member that gets no new calls; those under way there end by themselves."""
 
     member: str
     actor: str
@@ -47,7 +47,7 @@ class DrainTable:
         return [Drain(**row) for row in rows]
 
     async def drain(self, member: str, actor: str, reason: str = "") -> Drain:
-        """Nothing new goes there from now on; ordered again, the newer order stands."""
+        """Send it nothing new from now on; a repeated order replaces the earlier one."""
         order = Drain(member, actor[:200], reason, self._clock.utc_us())
         row = asdict(order)
         ordered = insert_into(self._database.kind, pool_drains).values(row)
@@ -59,7 +59,7 @@ class DrainTable:
         return order
 
     async def resume(self, member: str) -> bool:
-        """It gets its share again; false if it was not drained."""
+        """Give it its share again; False if it was not drained."""
         async with self._database.writing() as connection:
             gone = delete(pool_drains).where(pool_drains.c.member == member)
             was_drained = (await connection.execute(gone)).rowcount > 0
@@ -73,23 +73,23 @@ class Pool(Protocol):
 
     @property
     def draining(self) -> Mapping[str, int]:
-        """Drained members, each with its calls under way."""
+        """Drained members, each with its number of calls under way."""
         ...
 
     def keep_drained(self, members: Collection[str]) -> None:
-        """Send nothing new to these members, and to no others less."""
+        """Send nothing new to these members; all others get their full share."""
         ...
 
 
 class DrainKeeper:
-    """One worker's pools, held to what operators ordered."""
+    """Keeps one worker's pools to what operators ordered."""
 
     def __init__(self, table: DrainTable, pools: Sequence[Pool]) -> None:
         self._table = table
         self._pools = pools
 
     async def obey(self) -> None:
-        """Look at the orders again."""
+        """Read the orders again."""
         if not self._pools:
             return
         drained = {order.member for order in await self._table.all()}
@@ -97,5 +97,5 @@ class DrainKeeper:
             pool.keep_drained(drained)
 
     def under_way(self) -> Mapping[str, int]:
-        """Drained members, each with the calls that this worker has under way there."""
+        """Drained members, each with the calls of this worker under way there."""
         return {name: calls for pool in self._pools for name, calls in pool.draining.items()}

@@ -19,8 +19,9 @@ from gateway.errors import ConfigurationInvalid
 
 
 _IDLE_TRANSACTION_S = 10.0
-"""A worker whose machine is paused within a transaction holds its locks no longer: PostgreSQL ends
-it. Less than a command may take, so that whoever waits for those locks gets them."""
+"""When the machine of a worker is paused within a transaction, PostgreSQL ends it after this time,
+so that it no longer holds locks. Less than a command may take, so that those waiting for the locks
+get them."""
 _IDLE: Final = "idle_in_transaction_session_timeout"
 _COMMAND_S: Final = 30.0
 _CONNECT_S: Final = 5.0
@@ -29,10 +30,10 @@ _SQLALCHEMYS: Final = frozenset(("host", "port", "prepared_statement_cache_size"
 
 
 def arguments(url: URL, *, pooled: bool) -> tuple[URL, dict[str, Any]]:
-    """The address for SQLAlchemy, and what its driver is told: what a URL says behind `?`, too.
+    """The address for SQLAlchemy, and the driver's arguments, including what a URL has after `?`.
 
-    SQLAlchemy would hand that on as arguments, of which `sslmode` and others are none. In an
-    address of its own the driver takes all that PostgreSQL's programs take.
+    SQLAlchemy would pass that on as arguments, which `sslmode` and others are not. In an address of
+    its own the driver accepts everything that PostgreSQL's programs do.
 
     Raises:
         ConfigurationInvalid: it names a file that cannot be read.
@@ -66,13 +67,13 @@ def _check_readable(name: str, file: str) -> None:
 
 
 class Opening:
-    """Opens the connections of one database; called as `asyncpg.connect` is."""
+    """Opens the connections of one database; called like `asyncpg.connect`."""
 
     def __init__(self, *, is_limited: bool) -> None:
-        """With `is_limited` whoever is paused within a transaction loses it."""
+        """With `is_limited`, a client that is paused within a transaction loses it."""
         self._is_limited = is_limited
         self.is_pooled = False
-        """Whether a pooler was seen; it is believed to stay."""
+        """Whether a pooler was seen; it is assumed to stay."""
 
     async def __call__(self, *where: Any, **options: Any) -> Any:
         is_nameless, more = self.is_pooled, {}
@@ -91,11 +92,11 @@ class Opening:
         return await self(*where, **options)
 
     async def _begin(self, connection: Any) -> bool:
-        """Whether it is the server that answers; then its session is told what it needs.
+        """Whether the server itself answers; if so, its session is given its settings.
 
-        A pooler has numbers of its own for sessions. It is asked without a prepared statement, and
-        nothing is told at the start: a pooler may refuse parameters that it does not know. It may
-        also have no session to give, for as long as nobody stops waiting.
+        A pooler numbers sessions itself. It is asked without a prepared statement, and gets no
+        parameters at the start: it may refuse those that it does not know. It may also have no free
+        session until somebody gives up waiting.
         """
         told = f"set_config('{_IDLE}', '{_idle_ms()}', false)" if self._is_limited else "1"
         server = connection.get_server_pid()
@@ -109,7 +110,7 @@ async def _connect(*where: Any, **options: Any) -> Any:
     try:
         return await asyncpg.connect(*where, **options)
     except asyncpg.ClientConfigurationError as error:
-        # It is a ValueError, as is a value that no database holds.
+        # It is a ValueError, like a value that no database can hold.
         raise asyncpg.InterfaceError(str(error)) from None
 
 
