@@ -28,16 +28,16 @@ class TargetBoards:
         self._clock = clock
 
     async def keep(self, digest: str, targets: Sequence[TargetFacts]) -> None:
-        """Keep what policy knew of the targets."""
+        """Store what policy knew of the targets."""
         text = msgspec.json.encode(targets, order="deterministic").decode()
         row = {"digest": digest, "targets": text, "created_us": self._clock.utc_us()}
         new = insert_into(self._database.kind, target_boards).values(row)
         async with self._database.writing() as connection:
-            # All workers see the same engine come and go, and keep the same board for it.
+            # All workers see the same engine come and go, and store the same board for it.
             await connection.execute(new.on_conflict_do_nothing())
 
     async def named(self, digests: Collection[str]) -> Mapping[str, Facts]:
-        """Those of them that were kept; a few among very many, where policies order by speed."""
+        """Those of them that are stored; a few among very many, if policies order by speed."""
         rows: list[tuple[str, str]] = []
         columns, wanted = target_boards.c, sorted(set(digests))
         async with self._database.reading() as connection:
@@ -48,7 +48,7 @@ class TargetBoards:
         return {digest: msgspec.json.decode(text, type=Facts) for digest, text in rows}
 
     async def newest(self) -> Facts:
-        """The targets as a worker told them last; none while no worker ever did."""
+        """The targets as a worker last reported them; empty if no worker has."""
         columns = target_boards.c
         query = select(columns.targets).order_by(columns.created_us.desc(), columns.digest).limit(1)
         async with self._database.reading() as connection:

@@ -15,16 +15,16 @@ from gateway.store.schema.policies import canary_figures
 
 _C = canary_figures.c
 _TRIAL: Final = "/"
-"""Between a run of a worker and the beginning of the trial that it speaks of."""
+"""Between a worker's run and the start of the trial that it reports on."""
 
 
 class Measured(Struct, frozen=True):
-    """One canary's figures, of all workers together."""
+    """One canary's figures, summed over all workers."""
 
     canary: Arm
     beside: Arm
     workers: int = 0
-    """Runs of workers that counted anything; 0 where there are no figures."""
+    """Runs of workers that counted anything; 0 if there are no figures."""
     changed_us: int = 0
 
 
@@ -38,10 +38,10 @@ class CanaryFigures:
     async def report(
         self, level: str, number: int, run: str, canary: Arm, beside: Arm, *, began: int = 0
     ) -> None:
-        """Say what one run of a worker counted so far, instead of what it said before.
+        """Store what one run of a worker has counted so far, replacing its earlier report.
 
-        Of the trial that began with this deed: who has not heard yet that it began again speaks of
-        the one before.
+        It is for the trial that began with this deed: a worker that has not noticed yet that it
+        began again reports on the previous one.
         """
         run = f"{run}{_TRIAL}{began}"
         here = (_C.level == level) & (_C.number == number) & (_C.run == run)
@@ -54,7 +54,7 @@ class CanaryFigures:
                 await connection.execute(insert(canary_figures).values(row))
 
     async def measured(self, level: str, number: int, *, began: int | None = None) -> Measured:
-        """The sum of what all runs said; of the trial that began then, or of the last one."""
+        """The sum of all runs' reports; of the trial that began then, or of the last one."""
         query = select(_C.run, _C.arms, _C.changed_us)
         query = query.where(_C.level == level, _C.number == number)
         async with self._database.reading() as connection:
@@ -75,6 +75,6 @@ def _trial_of(run: str) -> int:
 
 
 async def forget_figures(connection: AsyncConnection, level: str, number: int) -> None:
-    """A canary begins anew: what was counted of it before is of another time."""
+    """A canary begins again: what was counted before is of another time."""
     here = (_C.level == level) & (_C.number == number)
     await connection.execute(delete(canary_figures).where(here))

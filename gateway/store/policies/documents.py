@@ -232,7 +232,7 @@ class PolicyStore:
             return await self.version_within(connection, level, new.number)
 
     async def versions(self, level: str | None = None) -> list[PolicyVersion]:
-        """All versions, by level, the newest first."""
+        """All versions, by level, newest first."""
         query = select(policy_versions).order_by(_V.level, _V.number.desc())
         if level is not None:
             query = query.where(_V.level == level)
@@ -241,7 +241,7 @@ class PolicyStore:
         return [version_of(row) for row in rows]
 
     async def version(self, level: str, number: int) -> PolicyVersion:
-        """Raises RequestInvalid when there is no such version."""
+        """A version; raises RequestInvalid if it does not exist."""
         async with self._database.reading() as connection:
             return await self.version_within(connection, level, number)
 

@@ -23,7 +23,7 @@ AUTHOR_LENGTH_MAX = 200
 
 
 class PolicyDraft(Struct, frozen=True):
-    """A level's draft; `base` is the version it was begun from, 0 where there was none."""
+    """A level's draft; `base` is the version it was begun from, 0 for none."""
 
     level: str
     text: str
@@ -37,7 +37,7 @@ _FINISHED: Final = "it was finished, or another version went live,"
 
 
 class DraftChanged(ChangedMeanwhile):
-    """Somebody else saved meanwhile; `theirs` is what stands now, None if it is gone."""
+    """Somebody else saved meanwhile; `theirs` is the present draft, None if it is gone."""
 
     def __init__(self, theirs: PolicyDraft | None) -> None:
         who = f"{theirs.author} saved revision {theirs.revision}" if theirs else _FINISHED
@@ -59,7 +59,7 @@ class DraftTable:
         return {row.level: PolicyDraft(*row) for row in rows}
 
     async def draft(self, level: str) -> PolicyDraft | None:
-        """A level's draft, if one is being written."""
+        """A level's draft, if there is one."""
         async with self._database.reading() as connection:
             return await _draft(connection, level)
 
@@ -105,12 +105,12 @@ class DraftTable:
             raise DraftChanged(await _draft(connection, draft.level))
 
     async def discard(self, level: str, revision: int) -> None:
-        """Throw a draft away; raises DraftChanged when somebody saved meanwhile."""
+        """Discard a draft; raises DraftChanged if somebody saved meanwhile."""
         async with self._database.writing() as connection:
             await end_draft(connection, level, revision)
 
     async def text_of(self, level: str, number: int) -> str | None:
-        """A version as it was written; None where only its canonical form is known."""
+        """A version as it was written; None if only its canonical form is known."""
         columns = policy_texts.c
         query = select(columns.text).where(columns.level == level, columns.number == number)
         async with self._database.reading() as connection:
@@ -119,7 +119,7 @@ class DraftTable:
 
 
 async def end_draft(connection: AsyncConnection, level: str, revision: int) -> None:
-    """Take a draft away as part of a transaction; raises DraftChanged."""
+    """Delete a draft as part of a transaction; raises DraftChanged."""
     here = (_D.level == level) & (_D.revision == revision)
     if (await connection.execute(delete(policy_drafts).where(here))).rowcount != 1:
         raise DraftChanged(await _draft(connection, level))

@@ -39,20 +39,20 @@ class CanaryGuard:
         self._log = logger()
 
     async def tend(self) -> None:
-        """Count for what is on trial now, and end what speaks against itself.
+        """Count for the present trials, and end those whose figures speak against them.
 
         Raises:
-            AuditUnavailable: what was ended is not on record yet; the next call tries again.
+            AuditUnavailable: an end is not recorded yet; the next call tries again.
         """
         try:
             await self._look()
         finally:
-            # Recorded when it is done: a log that cannot be written must not keep harm going.
+            # Recorded afterwards: a log that cannot be written must not prolong the harm.
             await self._deeds.record()
 
     async def _look(self) -> None:
         for tried, reason in self._trials.targets.worse():
-            # A policy gave it its share, so people take it away.
+            # A policy gave it its share, so people have to take it away.
             said = f"{tried.rule}: {reason}"
             self._log.warning(Event.CANARY_WORSE, target=tried.target, reason=said)
         policies = self._snapshots.policies
@@ -83,8 +83,8 @@ class CanaryGuard:
         rule = self._trials.on_harm(trial)
         action: Action = "stop" if rule == "halt" else "withdraw"
         try:
-            # Only this trial: what somebody stopped meanwhile, made a shadow of, or tries again
-            # is left alone.
+            # Only this trial: one that somebody stopped meanwhile, turned into a shadow, or began
+            # again is left alone.
             await self._policies.end_trial(trial, action, ACTOR, reason)
         except RequestInvalid:
             return  # Another worker, or a person, was faster.

@@ -23,8 +23,8 @@ class PolicyNames:
     async def names(self, digests: Collection[str]) -> dict[str, str]:
         """Names by digest, of those that are known; raises NotReady.
 
-        A level's version says which it is. Documents of several levels together have no number:
-        they say which they join, since when, and how their digest begins.
+        A document of one level is named by its version. Documents composed of several levels have
+        no number: their names say which they join, since when, and how their digest begins.
         """
         known = sorted(set(digests) - {""})
         found: dict[str, str] = {}
@@ -37,7 +37,8 @@ class PolicyNames:
         kept = select(documents.digest, documents.name, documents.created_us).where(
             documents.digest.in_(digests)
         )
-        # The same text may be a version of several levels, and of one level again: the newest.
+        # The same text may be a version of several levels, or of one level twice: the newest is
+        # taken.
         numbered = (
             select(versions.digest, versions.level, func.max(versions.number))
             .where(versions.digest.in_(digests))

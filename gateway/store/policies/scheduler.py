@@ -47,7 +47,7 @@ class Scheduler:
         self._log = logger()
 
     async def tend(self) -> None:
-        """Do what is due."""
+        """Carry out what is due."""
         for schedule in await self._table.due():
             await self._keep(schedule)
 
@@ -81,7 +81,7 @@ class Scheduler:
                     ACTOR, action, organisation, after=about | {"said": said}, error="conflict"
                 )
             else:
-                # Left only after the transaction: what could not be committed is said as well.
+                # Left only after the transaction, so that a failed commit is recorded as well.
                 await recorded.enter_async_context(
                     self._deeds.doing(ACTOR, action, organisation, after=about)
                 )
@@ -112,7 +112,7 @@ def _lateness(schedule: Schedule, now_us: int) -> str:
 
 
 def _about(schedule: Schedule, version: PolicyVersion, now_us: int) -> dict[str, object]:
-    """What the record says: who scheduled it, who approved it, and how late it was."""
+    """For the record: who scheduled it, who approved it, and how late it was."""
     said: dict[str, object] = {
         "level": schedule.level,
         "number": schedule.number,

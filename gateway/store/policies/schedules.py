@@ -26,12 +26,12 @@ from gateway.store.schema.policies import policy_events, policy_schedules, polic
 
 ScheduleState = Literal["waiting", "done", "refused", "cancelled"]
 SCHEDULED: Final = ("publish", "canary")
-"""What may be left to a clock."""
+"""Actions that may be scheduled."""
 PERCENT: Final = "a canary gets more than 0 and at most 100 percent"
-"""Why a share is refused, by whoever is given one."""
+"""Why a share is refused."""
 AHEAD_US_MAX: Final = 366 * 86_400_000_000
 LATE_US: Final = 60_000_000
-"""From here on it is said by how much something came late."""
+"""From this delay on, the lateness is mentioned."""
 _S = policy_schedules.c
 _IN_ORDER: Final = Order((_S.at_us, _S.created_us, _S.number, _S.id))
 _V = policy_versions.c
@@ -39,7 +39,7 @@ _READY: Final = ("approved", "shadow", "canary")
 
 
 class Schedule(Struct, frozen=True):
-    """One version's appointment."""
+    """A schedule for one version."""
 
     id: str
     level: str
@@ -51,7 +51,7 @@ class Schedule(Struct, frozen=True):
     percent: float = 0.0
     reason: str = ""
     live: int = 0
-    """The version that was live when this was ordered; 0 for none."""
+    """The live version when this was ordered; 0 for none."""
     canary: int = 0
     state: ScheduleState = "waiting"
     ended_us: int = 0
@@ -61,7 +61,7 @@ class Schedule(Struct, frozen=True):
 
     @property
     def late_us(self) -> int:
-        """How long after its time it was done."""
+        """How long after its time it was carried out."""
         is_late = self.state in ("done", "refused") and self.ended_us - self.at_us >= LATE_US
         return self.ended_us - self.at_us if is_late else 0
 
@@ -85,12 +85,12 @@ class ScheduleTable:
         reason: str = "",
         seen: Seen = UNSEEN,
     ) -> Schedule:
-        """Let a version act from a time on; what was ordered for it before is called off.
+        """Schedule an action on a version; an earlier schedule of it is called off.
 
         Raises:
             ChangedMeanwhile: something else acts or waits than was seen.
             RequestInvalid: the time is past or too far ahead, the version is not approved, or the
-                action is none of `SCHEDULED`.
+                action is not one of `SCHEDULED`.
         """
         now_us = self._clock.utc_us()
         if action not in SCHEDULED:
@@ -135,11 +135,11 @@ class ScheduleTable:
     async def cancel(
         self, level: str, number: int, actor: str, reason: str, seen: str | None = None
     ) -> Schedule:
-        """Call off what waits for a version; `seen` is the id of what was looked at.
+        """Call off a version's schedule; `seen` is the id of the one that was shown.
 
         Raises:
-            ChangedMeanwhile: something else waits than was seen.
-            RequestInvalid: nothing waits for it; perhaps it was just done.
+            ChangedMeanwhile: another schedule waits than was seen.
+            RequestInvalid: none waits for it; perhaps it was just carried out.
         """
         async with self._database.writing() as connection:
             await bump(connection)
@@ -153,24 +153,24 @@ class ScheduleTable:
             return (await _rows(connection, _S.id == waiting[0].id))[0]
 
     async def due(self) -> list[Schedule]:
-        """What waits and whose time has come, the oldest first."""
+        """Waiting schedules whose time has come, oldest first."""
         is_due = (_S.state == "waiting") & (_S.at_us <= self._clock.utc_us())
         async with self._database.reading() as connection:
             return await _rows(connection, is_due)
 
     async def of(self, level: str | None = None) -> list[Schedule]:
-        """All of a level, or of every level, by their time."""
+        """All schedules of a level, or of every level, by time."""
         async with self._database.reading() as connection:
             return await _rows(connection, _S.level == level if level is not None else _S.id != "")
 
     async def page(self, level: str, first: int, limit: int, after: str = "") -> Part[Schedule]:
-        """Some of a level, in the same order; `after` is the key of the last before them."""
+        """A page of a level's, in the same order; `after` is the key of the last one before it."""
         query, place = select(policy_schedules).where(_S.level == level), (first, after)
         async with self._database.reading() as connection:
             return await part_behind(connection, query, _IN_ORDER, place, limit, _schedule_of)
 
     async def open(self, since_us: int) -> list[Schedule]:
-        """What waits, and the last of each version if it was refused since then.
+        """Waiting schedules, and each version's last one if it was refused since then.
 
         A refusal is over once the version was scheduled again, or something was done with it.
         """
@@ -191,20 +191,20 @@ class ScheduleTable:
         return sorted(found, key=lambda each: each.at_us)
 
     async def conflict(self, schedule: Schedule) -> str:
-        """What would stand in the way of a schedule if its time were now; empty for nothing."""
+        """What would prevent a schedule if its time were now; empty for nothing."""
         async with self._database.reading() as connection:
             return conflict_of(schedule, await acting_of(connection, schedule.level))
 
 
 def in_words(schedule: Schedule) -> str:
-    """What is to happen and when, in UTC."""
+    """What will happen and when, in UTC."""
     at = datetime.fromtimestamp(schedule.at_us / SECOND_US, UTC).isoformat(timespec="seconds")
     share = f" for {schedule.percent:g}% of the keys" if schedule.percent else ""
     return f"{schedule.action}{share} at {at.replace('+00:00', 'Z')}"
 
 
 def conflict_of(schedule: Schedule, acting: Mapping[str, int]) -> str:
-    """Why a schedule must not be kept any more; empty where it may."""
+    """Why a schedule can no longer be carried out; empty if it can."""
     live, canary = acting.get("live", 0), acting.get("canary", 0)
     if live != schedule.live:
         was = f"version {schedule.live} was" if schedule.live else "none was"
@@ -216,7 +216,7 @@ def conflict_of(schedule: Schedule, acting: Mapping[str, int]) -> str:
 
 
 async def acting_of(connection: AsyncConnection, level: str) -> dict[str, int]:
-    """The versions of a level that act now, by state."""
+    """The versions of a level that now act, by state."""
     query = select(_V.state, _V.number).where(
         _V.level == level, _V.state.in_(("live", "canary", "shadow"))
     )
@@ -226,7 +226,7 @@ async def acting_of(connection: AsyncConnection, level: str) -> dict[str, int]:
 async def call_off(
     connection: AsyncConnection, level: str, number: int, utc_us: int, actor: str, said: str
 ) -> None:
-    """End what waits for a version, as part of a transaction."""
+    """Call off a version's schedule, as part of a transaction."""
     values = {"state": "cancelled", "ended_us": utc_us, "ended_by": actor[:200], "said": said}
     await connection.execute(update(policy_schedules).where(_waiting(level, number)).values(values))
 
@@ -234,7 +234,7 @@ async def call_off(
 async def note(
     connection: AsyncConnection, level: str, number: int, utc_us: int, said: tuple[str, str, str]
 ) -> None:
-    """A line in a level's history: actor, action and reason of what was done to a version."""
+    """Add to a level's history the actor, action and reason of a deed on a version."""
     columns = policy_events.c
     last = select(func.max(columns.place)).where(columns.level == level)
     place = ((await connection.execute(last)).scalar_one_or_none() or 0) + 1
@@ -244,7 +244,7 @@ async def note(
 
 
 async def claim(connection: AsyncConnection, schedule: Schedule, utc_us: int, said: str) -> bool:
-    """End a schedule as done, or as refused for what is `said`; false if somebody else did."""
+    """End a schedule as done, or as refused for the reason `said`; False if another process did."""
     state = "refused" if said else "done"
     values = {"state": state, "ended_us": utc_us, "ended_by": "schedule", "said": said}
     here = (_S.id == schedule.id) & (_S.state == "waiting")

@@ -19,12 +19,12 @@ from gateway.store.schema.policies import policy_events, policy_versions
 
 PENDING: Final[tuple[State, ...]] = ("draft", "approved")
 PENDING_MAX: Final = 10
-"""Of one level, the newest; its history has all of them."""
+"""The newest of one level; its history has all of them."""
 LIVED: Final[tuple[State, ...]] = ("live", "retired")
 WENT_LIVE: Final = ("publish", "roll_back", "retire")
-"""What is done to a level that gives it another live version, or none."""
+"""Actions that give a level another live version, or none."""
 ACTS: Final = (*WENT_LIVE, "canary", "shadow", "stop", "withdraw")
-"""All that changes what acts at it."""
+"""All actions that change what acts at a level."""
 _V, _E = policy_versions.c, policy_events.c
 _OLDEST: Final = Order((_V.created_us, _V.level, _V.number))
 _NEWEST: Final = Order((_V.number,), frozenset({0}))
@@ -33,7 +33,7 @@ _BACKWARD: Final = Order((_E.place,), frozenset({0}))
 
 
 class Pending(Struct, frozen=True):
-    """What of a level was written and does not act yet."""
+    """Versions of a level that do not act yet."""
 
     newest: tuple[PolicyVersion, ...]
     count: int
@@ -48,9 +48,9 @@ class VersionLists:
     async def waiting(
         self, organisation: str, first: int, limit: int, after: str = ""
     ) -> Part[PolicyVersion]:
-        """Versions that nobody has approved or rejected, of all levels over its requests.
+        """Versions of all levels over an organisation's requests that wait for approval.
 
-        The oldest first; `after` is the key of the last before them.
+        Oldest first; `after` is the key of the last one before them.
         """
         query = select(policy_versions).where(_V.state == "draft", _governs(organisation))
         async with self._database.reading() as connection:
@@ -58,7 +58,7 @@ class VersionLists:
             return await part_behind(connection, query, _OLDEST, place, limit, version_of)
 
     async def waiting_by(self, organisation: str) -> list[tuple[str, str, int]]:
-        """How many of them wait at which level, by whom: level, author, number."""
+        """Level, author and number of the versions that wait."""
         query = (
             select(_V.level, _V.author, func.count())
             .where(_V.state == "draft", _governs(organisation))
@@ -77,7 +77,7 @@ class VersionLists:
     async def standing(
         self, organisation: str, states: Collection[State]
     ) -> dict[str, list[PolicyVersion]]:
-        """Versions in these states by level, the newest first; for states that few are in."""
+        """Versions in these states by level, newest first; for states with few versions."""
         query = (
             select(policy_versions)
             .where(_V.state.in_(states), _governs(organisation))
@@ -114,13 +114,13 @@ class VersionLists:
     async def page(
         self, level: str, first: int, limit: int, after: str = ""
     ) -> Part[PolicyVersion]:
-        """Of one level, the newest first; `after` is the key of the last before them."""
+        """A page of one level's, newest first; `after` is the key of the last one before it."""
         query, place = select(policy_versions).where(_V.level == level), (first, after)
         async with self._database.reading() as connection:
             return await part_behind(connection, query, _NEWEST, place, limit, version_of)
 
     async def lived(self, level: str, limit: int) -> list[int]:
-        """Numbers of the newest that are or were live."""
+        """Numbers of the newest versions that are or were live."""
         query = select(_V.number).where(_V.level == level, _V.state.in_(LIVED))
         async with self._database.reading() as connection:
             found = await connection.execute(query.order_by(_V.number.desc()).limit(limit))
@@ -133,11 +133,11 @@ class VersionLists:
         return found[0] if found else None
 
     async def live(self, level: str) -> PolicyVersion | None:
-        """What is live at a level; None for none of its own."""
+        """The live version of a level; None if it has none of its own."""
         return await self._acting(level, "live")
 
     async def canary(self, level: str) -> PolicyVersion | None:
-        """What decides for some of a level's keys; None for nothing."""
+        """The canary that decides for some of a level's keys; None without one."""
         return await self._acting(level, "canary")
 
     async def _acting(self, level: str, state: State) -> PolicyVersion | None:
@@ -147,7 +147,7 @@ class VersionLists:
         return found[0] if found else None
 
     async def events(self, level: str, limit: int) -> Part[PolicyEvent]:
-        """What was done on a level last, the newest first."""
+        """The latest events of a level, newest first."""
         query = select(policy_events).where(_E.level == level)
         async with self._database.reading() as connection:
             return await part_behind(connection, query, _BACKWARD, START, limit, event_of)
@@ -155,7 +155,7 @@ class VersionLists:
     async def history(
         self, level: str, first: int, limit: int, after: str = ""
     ) -> Part[PolicyEvent]:
-        """Some of what was done on a level, in order; `after` is the key of the last before."""
+        """A page of a level's events, in order; `after` is the key of the last one before it."""
         query, place = select(policy_events).where(_E.level == level), (first, after)
         async with self._database.reading() as connection:
             return await part_behind(connection, query, _IN_ORDER, place, limit, event_of)
@@ -163,14 +163,14 @@ class VersionLists:
     async def acts(
         self, level: str, actions: Sequence[str], until_us: int | None = None
     ) -> list[PolicyEvent]:
-        """What was done of these on a level, in order; until and with a moment."""
+        """Events of a level with these actions, in order; up to and including a moment."""
         query = select(policy_events).where(_E.level == level, _E.action.in_(actions))
         if until_us is not None:
             query = query.where(_E.utc_us <= until_us)
         return await self._events(query)
 
     async def events_of(self, level: str, number: int) -> list[PolicyEvent]:
-        """What was done with one version, in order."""
+        """Events of one version, in order."""
         return await self._events(
             select(policy_events).where(_E.level == level, _E.number == number)
         )

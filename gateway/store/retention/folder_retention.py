@@ -40,11 +40,11 @@ from gateway.telemetry import Event
 
 ACTOR: Final = "gateway"
 AHEAD_US: Final = HOUR_US
-"""A clock that is so far ahead of the database's destroys nothing by itself."""
+"""A process whose clock is this far ahead of the database's destroys nothing by itself."""
 
 
 class FolderRetention(Collector):
-    """Retention by one process; `tend` is called every hour, and does something once a day."""
+    """Retention by one process; `tend` is called every hour, and acts once a day."""
 
     def __init__(
         self, settings: Settings, database: Database, log: AuditLog, clock: Clock, *, worker: str
@@ -63,15 +63,15 @@ class FolderRetention(Collector):
 
     @property
     def duty(self) -> Duty:
-        """What the process does for it beside requests."""
+        """The process's periodic duty, besides requests."""
         return Duty("retention", rhythm.RETENTION_S, self.tend, Event.UPKEEP_FAILED)
 
     async def tend(self) -> None:
-        """Once a day, by UTC: destroy what is due where that is to be done daily, or only look.
+        """Once a day, by UTC: destroy what is due if that is to be done daily, otherwise only look.
 
         Raises:
             RetentionDoubted: the settings or the clock are in doubt, so nothing is destroyed.
-            AuditUnavailable, NotReady, OSError: not all was done; the next time goes on.
+            AuditUnavailable, NotReady, OSError: not all was done; the next call goes on.
         """
         with suppress(OSError, RetentionDoubted):  # Who is to destroy something says it again.
             await asyncio.to_thread(self._words.say)
@@ -88,9 +88,10 @@ class FolderRetention(Collector):
             self._over_day = await self._reports.over_day(self._settings.retention)
 
     async def _is_more_here(self) -> bool:
-        """Whether organisations have a log, or this folder has keys, since it was looked at today.
+        """Whether there is more than at today's look: organisations with a log, or keys here.
 
-        At the first start of all neither is there; whose worker is down then would never be late.
+        At the very first start there is neither; a worker that went down then would never count as
+        late.
         """
         if not any(self._looked_at.values()):
             return True
@@ -98,27 +99,28 @@ class FolderRetention(Collector):
         return not now.keys() <= self._looked_at.keys()
 
     async def _tend_today(self) -> dict[str, bool]:
-        """Each organisation that was looked at, and whether it has keys here."""
+        """The organisations that were looked at, and whether each has keys here."""
         if self._settings.retention.run != "daily":
             return {each.organisation: each.has_keys for each in await self._retention.tell()}
         try:
             await self._require_certain()
             found = [each async for each in self._retention.carry_out(ACTOR)]
         except (OSError, GatewrightError, RetentionDoubted):
-            # Nothing goes, which is to be seen where others look, too.
+            # Nothing is destroyed, which has to be visible elsewhere too.
             with suppress(OSError, GatewrightError, ToldToOperators):
                 await self._retention.tell()
             raise
         return {each.organisation: each.has_keys for each in found}
 
     async def _require_certain(self) -> None:
-        """Whether what this process was started with holds, and its clock is near the database's.
+        """Check that this process's settings hold, and that its clock is near the database's.
 
-        And whether the database is as new as the log, and no other process keeps anything longer.
+        Also that the database is as new as the log, and that no other process keeps anything
+        longer.
 
         Raises:
             RetentionDoubted: not so, or nobody can tell.
-            OSError: what the others keep cannot be read, or what this one does not be said.
+            OSError: the other processes' settings cannot be read, or this one's cannot be stored.
         """
         file = Path(self._settings.source)
         try:
@@ -141,7 +143,7 @@ class FolderRetention(Collector):
             raise RetentionDoubted(f"retention: {said}")
 
     def overdue_s(self) -> float:
-        """How long the oldest key of any folder has been past its time; 0 where none is."""
+        """How long the oldest overdue key of any folder is past its time; 0 without one."""
         if not self._over_day:
             return 0.0
         return max(self._clock.utc_us() - self._over_day * DAY_US, 0) / 1_000_000

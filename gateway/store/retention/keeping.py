@@ -36,14 +36,14 @@ class Expired(Struct, frozen=True):
     days: int
     due: tuple[WrappedKey, ...]
     held: tuple[WrappedKey, ...]
-    """Past their time too, but a hold forbids it."""
+    """Past their time too, but a hold forbids destroying them."""
     unsure: tuple[WrappedKey, ...]
-    """Past their time by a clock that the log does not bear out; see `borne_out`.
+    """Past their time by a clock that the log does not confirm; see `borne_out`.
 
-    Or dated by one that stood far back, and no later key says how young they are.
+    Or dated by a clock that was far behind, and no later key shows how young they are.
     """
     left_day: int = 0
-    """Of the oldest other key there that no hold is on, unsure or young; 0 where there is none."""
+    """The day of the oldest other key without a hold, unsure or young; 0 without one."""
 
     @property
     def has_keys(self) -> bool:
@@ -51,7 +51,7 @@ class Expired(Struct, frozen=True):
         return bool(self.due or self.held or self.unsure or self.left_day)
 
     def spared(self, subjects: Collection[str]) -> Self:
-        """The same, where holds were set since it was looked at."""
+        """The same, without keys under holds that were set since."""
         due = tuple(key for key in self.due if not is_held(key, subjects))
         held = tuple(key for key in self.due if is_held(key, subjects))
         return replace(self, due=due, held=(*self.held, *held))
@@ -60,7 +60,7 @@ class Expired(Struct, frozen=True):
 async def content_keys(
     settings: Settings, database: Database, organisation: str, subject: str | None
 ) -> list[WrappedKey]:
-    """The keys of an organisation's content, or of one subject's in it, wherever it lies."""
+    """The keys of an organisation's content, or of one subject's, wherever they are."""
     directory = settings.path(settings.audit.directory)
     keys = await asyncio.to_thread(matching_keys, directory, organisation, subject)
     return keys + await SecondContents(database).matching_keys(organisation, subject)
@@ -69,7 +69,7 @@ async def content_keys(
 async def aged_content_keys(
     settings: Settings, database: Database, days: Mapping[str, int], today: int
 ) -> dict[str, Aged]:
-    """By organisation the keys of content, wherever it lies, whose time is over and who is next."""
+    """By organisation the content keys, wherever they are, whose time is over, and the next one."""
     directory = settings.path(settings.audit.directory)
     found = await asyncio.to_thread(aged_keys, directory, days, today)
     second = SecondContents(database)
@@ -86,7 +86,7 @@ async def aged_content_keys(
 
 
 async def damaged_key_lines(settings: Settings, master: KeyWrapper) -> int:
-    """How many lines of key files are damaged: nobody knows whose they are, so none is erased."""
+    """How many lines of key files are damaged: their owner is unknown, so none is erased."""
     directory = settings.path(settings.audit.directory)
     return len(await asyncio.to_thread(damaged_keys, directory, master))
 
@@ -99,10 +99,10 @@ async def expired(
     *,
     is_sure: bool = False,
 ) -> AsyncIterator[Expired]:
-    """Of every organisation with a limit, one after the other; `today` in days since 1970, UTC.
+    """What is expired in every organisation with a limit; `today` in days since 1970, UTC.
 
-    Each is looked at when its turn comes: what is held since the first one went is spared.
-    `is_sure` where somebody says that it is `today`, whatever the log has.
+    Each is read when its turn comes, so holds set in the meantime are respected. `is_sure` means
+    that somebody confirms the date, whatever the log shows.
     """
     days = await limited(settings, database)
     aged = await aged_content_keys(settings, database, days, today) if days else {}
@@ -112,7 +112,7 @@ async def expired(
 
 
 async def limited(settings: Settings, database: Database) -> dict[str, int]:
-    """How many days each organisation with a log keeps content; none that keeps it for ever."""
+    """How many days each organisation with a log keeps content, without unlimited ones."""
     names = sorted(await DatabaseAuditTrees(database).trees())
     return {name: limit for name in names if (limit := retention_of(settings, name)[1])}
 
@@ -120,7 +120,7 @@ async def limited(settings: Settings, database: Database) -> dict[str, int]:
 async def expired_of(
     settings: Settings, database: Database, custody: CustodyReader, organisation: str, today: int
 ) -> Expired | None:
-    """Of one organisation; None where its class keeps for ever."""
+    """What is expired in one organisation; None if its class keeps for ever."""
     name, days = retention_of(settings, organisation)
     if not days:
         return None
@@ -141,7 +141,7 @@ async def _expired(database: Database, custody: CustodyReader, one: _Looked, age
     sure = one.today
     if aged.old and not one.is_sure:
         sure = await borne_out(database, one.organisation, one.today)
-    # Only now: many keys take a while to read, and a hold that is set meanwhile is one.
+    # Read as late as here: many keys take a while to read, and a hold set meanwhile counts.
     holds = await custody.holds(one.organisation) if aged.old else ()
     held_for = {hold.subject for hold in holds}
     due, held, unsure = list[WrappedKey](), list[WrappedKey](), list[WrappedKey]()
@@ -166,16 +166,16 @@ async def _expired(database: Database, custody: CustodyReader, one: _Looked, age
 
 
 def is_held(key: WrappedKey, subjects: Collection[str]) -> bool:
-    """Whether a hold is on it; `subjects` are those of its organisation's holds."""
+    """Whether a hold covers it; `subjects` are those of its organisation's holds."""
     return "" in subjects or key.subject in subjects
 
 
 async def borne_out(database: Database, organisation: str, today: int) -> int:
-    """The day after the last three in a row on which the log was signed, or `today`; else 0.
+    """The day after the last three consecutive days with a signed log, or `today`; else 0.
 
-    A running worker signs also what is idle. A clock that is set forth by a year would destroy a
-    year of content, for good: dates count once somebody has lived through such days. The day after
-    counts too, since just after midnight nobody may have signed.
+    A running worker also signs idle logs. A clock that is set forward by a year would destroy a
+    year of content, for good: dates count only after such days were lived through. The day after
+    counts too, since just after midnight nothing may be signed yet.
     """
     columns, day = audit_checkpoints.c, today
     while day > 0:
@@ -201,7 +201,7 @@ def retention_of(settings: Settings, organisation: str) -> tuple[str, int]:
 async def destroy(
     settings: Settings, database: Database, keys: Sequence[WrappedKey], now_us: int
 ) -> None:
-    """Destroy these keys everywhere, for good; doing it again is harmless.
+    """Destroy these keys everywhere, for good; repeating this is harmless.
 
     Raises:
         OSError: not all of it could be done.

@@ -34,34 +34,34 @@ class RetentionReport(Struct, frozen=True):
     """The worker that looked."""
     looked_us: int
     days: int
-    """How long its class keeps content, as that worker's settings have it."""
+    """How long its class keeps content, by that worker's settings."""
     due: int
-    """Keys that were past their time, and were left since nobody is to destroy them by itself."""
+    """Keys past their time that were left, since nobody destroys them automatically."""
     held: int
     unsure: int
     over_day: int
-    """The first day, since 1970, that the oldest key left has no time any more; 0 for none."""
+    """The first day, since 1970, when the oldest key left is past its time; 0 for none."""
     gone: int = 0
-    """How many were destroyed when some last were."""
+    """How many keys were destroyed the last time that any were."""
     gone_us: int = 0
 
     @property
     def is_telling(self) -> bool:
-        """Whether there is, or was, anything of it there."""
+        """Whether the folder has, or had, any of its keys."""
         return bool(self.over_day or self.held or self.gone)
 
     def by(self, days: int) -> Self:
-        """The same where the class keeps content for so many days; 0 is for ever."""
+        """The same for a class that keeps content for this many days; 0 is for ever."""
         over_day = self.over_day - self.days + days if self.over_day and days else 0
         return msgspec.structs.replace(self, days=days, over_day=over_day)
 
     def overdue_us(self, now_us: int) -> int:
-        """How long a key has been past its time there that no hold is on; 0 where none is."""
+        """How long a key there without a hold is past its time; 0 if none is."""
         return max(now_us - self.over_day * DAY_US, 0) if self.over_day else 0
 
 
 class FolderRetentionStanding(Struct, frozen=True):
-    """A folder for people: whose it is, and what it said of one organisation."""
+    """A folder as shown to people: its workers, and its report on one organisation."""
 
     workers: tuple[str, ...]
     report: RetentionReport
@@ -76,9 +76,9 @@ class RetentionReports:
         self._database = database
 
     async def put(self, folder: str, reports: Sequence[RetentionReport]) -> None:
-        """Say how all organisations stand in a folder now, in place of what was said before.
+        """Store a folder's reports on all organisations, replacing earlier ones.
 
-        When something last went there is kept where nothing goes this time.
+        The time of the last destruction is kept if nothing is destroyed this time.
         """
         mine = _R.folder == folder
         async with self._database.writing() as connection:
@@ -92,14 +92,14 @@ class RetentionReports:
             ]
             put = insert_into(self._database.kind, retention_reports)
             for at in range(0, len(said), AT_ONCE):
-                # Another process of the folder may have said the same meanwhile.
+                # Another process of the folder may have reported the same meanwhile.
                 some = put.on_conflict_do_nothing()
                 await connection.execute(some, said[at : at + AT_ONCE])
 
     async def of(self, organisation: str, days: int) -> Sequence[FolderRetentionStanding]:
-        """What each folder said of an organisation, the one that is latest first.
+        """Each folder's report on an organisation, the most overdue first.
 
-        `days` are those of its class now: a worker that is down may have looked by another.
+        `days` are those of its present class: a worker that is down may have used others.
         """
         query = select(retention_reports).where(_R.organisation == organisation)
         async with self._database.reading() as connection:
@@ -108,7 +108,7 @@ class RetentionReports:
             return ()
         workers = {each.folder: each.workers for each in await all_folders(self._database)}
         retired = await retired_workers(self._database)
-        # A folder that gave itself another mark is known by that one.
+        # A folder that changed its mark is known by the new one.
         found = [
             _standing(RetentionReport(**row).by(days), workers[row["folder"]], retired)
             for row in rows
@@ -117,9 +117,9 @@ class RetentionReports:
         return sorted(found, key=lambda each: (each.report.over_day or 1 << 31, each.workers))
 
     async def over_day(self, retention: RetentionSettings) -> int:
-        """The first day that any key has no time any more, in the folders that are not lost.
+        """The first day when any key in a folder that is not lost is past its time.
 
-        By the classes of now; 0 where none is left anywhere.
+        By the present classes; 0 if no key is left anywhere.
         """
         limit = _limit(retention)
         over = func.min(_R.over_day - _R.days + limit)
@@ -135,7 +135,7 @@ class RetentionReports:
 
 
 def _limit(retention: RetentionSettings) -> ColumnElement[int]:
-    """Of each row's organisation, in days; 0 where its class keeps for ever."""
+    """The limit of each row's organisation, in days; 0 if its class keeps for ever."""
     usual, named = retention.classes.get(retention.default, 0), dict[int, list[str]]()
     for organisation, name in retention.organisations.items():
         named.setdefault(retention.classes.get(name, 0), []).append(organisation)

@@ -28,12 +28,12 @@ from gateway.store.retention.reports import RetentionReport, RetentionReports
 ACTION: Final = "content.retired"
 LOCK_NAME: Final = "retention.lock"
 TOGETHER: Final = 100
-"""So many organisations lose their keys at once: for each time key files are written anew."""
+"""This many organisations lose their keys at once: key files are rewritten each time."""
 _HELD: Final = "held"
 
 
 class RetentionBusy(ToldToOperators):
-    """Another process is at it in this audit folder."""
+    """Another process is doing this in the same audit folder."""
 
 
 class Retention:
@@ -51,7 +51,7 @@ class Retention:
         self._worker = worker
 
     async def look(self, *, is_sure: bool = False) -> AsyncIterator[Expired]:
-        """What there is to destroy, by organisation; nothing is destroyed, or said of it."""
+        """What there is to destroy, by organisation; destroys and reports nothing."""
         today = self._clock.utc_us() // DAY_US
         async for found in expired(
             self._settings, self._database, self._custody, today, is_sure=is_sure
@@ -59,10 +59,10 @@ class Retention:
             yield found
 
     async def tell(self) -> tuple[Expired, ...]:
-        """Say how it stands here, where nothing is to be destroyed, or can be.
+        """Report the state here, if nothing is to be destroyed, or can be.
 
         Raises:
-            RetentionBusy: another process is at it.
+            RetentionBusy: another process is doing this.
             OSError: what lies here cannot be read.
             NotReady: the database does not answer.
         """
@@ -73,14 +73,14 @@ class Retention:
         return tuple(found)
 
     async def carry_out(self, actor: str, *, is_sure: bool = False) -> AsyncIterator[Expired]:
-        """Destroy what is due, and say how it stands then; yields what was found, once it is gone.
+        """Destroy what is due, and report the new state; yields what was found, once it is gone.
 
-        `is_sure` where somebody says that the date is right, whatever the log has.
+        `is_sure` means that somebody confirms the date, whatever the log shows.
 
         Raises:
-            RetentionBusy: another process is at it.
-            AuditUnavailable: it cannot be recorded, so no more is destroyed.
-            OSError: not all could be destroyed; doing it again is harmless.
+            RetentionBusy: another process is doing this.
+            AuditUnavailable: it cannot be recorded, so nothing more is destroyed.
+            OSError: not all could be destroyed; repeating this is harmless.
             NotReady: the database does not answer.
         """
         async with self._alone():
@@ -102,7 +102,7 @@ class Retention:
     async def _destroyed(
         self, found: Sequence[Expired], mark: str, actor: str, *, is_sure: bool
     ) -> list[Expired]:
-        """The same, as it stands when holds that were set meanwhile are looked at."""
+        """What was found, after applying holds that were set meanwhile."""
         ended = {each.organisation: each for each in found}
         waiting = [each for each in found if each.due]
         while waiting:
@@ -114,7 +114,7 @@ class Retention:
     async def _destroy(
         self, found: Sequence[Expired], mark: str, actor: str, *, is_sure: bool
     ) -> list[Expired]:
-        """Those that came under a hold since they were looked at: nothing of them is destroyed."""
+        """Destroy keys; returns those put under a hold meanwhile, of which nothing is destroyed."""
         recorded = dict[str, str]()
         try:
             for each in found:
@@ -127,7 +127,7 @@ class Retention:
             keys = [key for each in found if each.organisation in recorded for key in each.due]
             await destroy(self._settings, self._database, keys, self._clock.utc_us())
         except BaseException as error:
-            # What went wrong is told, also where the log has no room for that.
+            # The failure is reported even if the log has no room for it.
             with suppress(AuditUnavailable):
                 for name in sorted(recorded):
                     await self._failed(name, actor, type(error).__name__, recorded)
@@ -178,14 +178,15 @@ class Retention:
 
     @asynccontextmanager
     async def _alone(self, *, is_to_destroy: bool = True) -> AsyncIterator[None]:
-        """Nobody else is at it in this folder; a process that is killed lets it go."""
+        """Keep other processes out of this folder; a process that is killed releases it."""
         disk, lock = Disk(), None
         try:
             lock = disk.lock(self._directory / LOCK_NAME)
         except BlockingIOError as error:
             raise RetentionBusy("another process carries it out in this audit folder") from error
         except OSError:
-            # Who only looks says also of a folder in which nothing can be destroyed how late it is.
+            # A process that only looks also reports how late a folder is in which nothing can be
+            # destroyed.
             if is_to_destroy:
                 raise
         try:

@@ -19,10 +19,10 @@ from gateway.errors import ToldToOperators
 
 WORDS_NAME: Final = "retention-words"
 HOLDS_US: Final = 2 * DAY_US
-"""So long a word holds: who lives says it again each day, and who is gone says nothing."""
+"""How long a statement holds: live processes repeat theirs each day, others do not."""
 _AGAIN_US: Final = DAY_US // 2
 _KEPT_US: Final = 30 * DAY_US
-"""A clock that is ahead for an hour forgets nobody's."""
+"""A clock that is ahead for an hour makes nobody's statement be forgotten."""
 
 
 class RetentionDoubted(ToldToOperators):
@@ -30,23 +30,23 @@ class RetentionDoubted(ToldToOperators):
 
 
 class KeptFor(Struct, frozen=True):
-    """What one process said last; days of 0 are for ever."""
+    """The last statement of one process; 0 days means for ever."""
 
     told_us: int
     usual_days: int
     days: dict[str, int]
-    """Of organisations that have a class of their own."""
+    """For organisations that have a class of their own."""
 
     def of(self, organisation: str) -> int:
         return self.days.get(organisation, self.usual_days)
 
     def is_within(self, time_us: int, earlier: Self) -> bool:
-        """Whether another was said so lately, or by a clock that is ahead."""
+        """Whether another was stated recently, or by a clock that is ahead."""
         return self.told_us - earlier.told_us < time_us
 
 
 class RetentionWords:
-    """What one process says in its folder. Both methods block."""
+    """The statements of one process in its folder. Both methods block."""
 
     def __init__(
         self, directory: Path, worker: str, retention: RetentionSettings, clock: Clock
@@ -57,11 +57,11 @@ class RetentionWords:
         self._days = {name: classes.get(named[name], 0) for name in sorted(named)}
 
     def say(self) -> Mapping[str, KeptFor]:
-        """Say how long this process keeps content; what the others said lately, by worker.
+        """State how long this process keeps content; returns the others' by worker.
 
         Raises:
-            OSError: it cannot be said, or heard.
-            RetentionDoubted: what lies there is nothing that was said.
+            OSError: it cannot be written, or the others cannot be read.
+            RetentionDoubted: what lies there is not a statement.
         """
         disk, now_us = Disk(), self._clock.utc_us()
         disk.make_folder(self._path.parent)
@@ -90,7 +90,7 @@ class RetentionWords:
     def _is_old(self, before: KeptFor | None, now: KeptFor) -> bool:
         if before is None or (before.usual_days, before.days) != (now.usual_days, now.days):
             return True
-        # A clock that was set back says nothing of ages.
+        # A clock that was set back says nothing about ages.
         return not 0 <= now.told_us - before.told_us < _AGAIN_US
 
     def _write(self, disk: Disk, words: Mapping[str, KeptFor]) -> None:
@@ -102,7 +102,7 @@ class RetentionWords:
 
 
 def require_no_longer(mine: Mapping[str, int], others: Mapping[str, KeptFor]) -> None:
-    """Raises RetentionDoubted where others keep an organisation's content longer than `mine` says.
+    """Raise RetentionDoubted if others keep an organisation's content longer than `mine` says.
 
     `mine` has the organisations with a limit, and their days.
     """
