@@ -24,21 +24,22 @@ from gateway.store.sealing.key_checks import (
 
 
 class Adoption(Struct, frozen=True):
-    """A key that takes the place of a database's own."""
+    """A key that replaces a database's own."""
 
     name: str
-    """Of its check."""
+    """The name of its check."""
     key: MasterKey
     former: tuple[str, ...]
-    """Ids of those before: the database's own, and what else wrapped keys of the audit folder."""
+    """Ids of the former keys: the database's own, and others that wrapped keys of the audit
+    folder."""
 
 
 async def adoption_of(settings: Settings, database: Database, setting: str) -> Adoption:
-    """What taking the key that a setting names for the database's own would be.
+    """What adopting the key that a setting names would change.
 
     Raises:
         ConfigurationInvalid: it cannot be read.
-        OSError: the audit folder cannot be.
+        OSError: the audit folder cannot be read.
         NotReady: the database does not answer.
     """
     former: set[str] = set()
@@ -59,9 +60,9 @@ async def adoption_of(settings: Settings, database: Database, setting: str) -> A
 async def adopt_key(
     adoption: Adoption, settings: Settings, database: Database, clock: Clock
 ) -> None:
-    """Do it; what signs the log of this machine's workers is made anew first.
+    """Adopt the key; first the key that signs the log of this machine's workers is made again.
 
-    Done again after a crash, or on another machine of the same database, it does the rest.
+    Repeated after a crash, or on another machine of the same database, it does the rest.
 
     Raises:
         OSError: the audit folder cannot be written.

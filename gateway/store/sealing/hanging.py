@@ -13,11 +13,11 @@ from gateway.store.sealing.sealed_kinds import hanging_on, named_masters
 
 
 Hanging = dict[str, Counter[str]]
-"""How much of each kind, by the id of the key; that is empty for what no key here opened."""
+"""How much of each kind, by key id; an empty id is for what no key here opened."""
 
 
 async def hanging(settings: Settings, database: Database, key_ids: Collection[str]) -> Hanging:
-    """What hangs on these keys.
+    """What depends on these keys.
 
     Raises:
         StartupRefused: the audit folder cannot be read.
@@ -34,7 +34,7 @@ async def hanging(settings: Settings, database: Database, key_ids: Collection[st
 
 
 async def all_hanging(settings: Settings, database: Database) -> Hanging:
-    """The same of every key that anything names; raises as `hanging`."""
+    """The same for every key that anything names; raises as `hanging`."""
     directory = settings.path(settings.audit.directory)
     async with database.reading() as connection:
         ids = await named_masters(connection) | await known_masters(connection)
@@ -46,7 +46,7 @@ async def all_hanging(settings: Settings, database: Database) -> Hanging:
 
 
 def told(counts: Counter[str]) -> str:
-    """How much hangs on a key, in words."""
+    """How much depends on a key, in words."""
     if not counts:
         return "nothing hangs on it"
     number = counts.total()

@@ -22,21 +22,21 @@ from gateway.store.speech import insert_into
 
 MASTER_KEY = "master_key"
 _ONE_OF_THEM = f"{MASTER_KEY}:"
-"""Before the id of a master key: this database has, or had, it."""
+"""Before the id of a master key that this database has, or had."""
 _KNOWN = b"gatewright: this key is the one"
 _ONE_PEPPER = "pepper:"
 Vouched = Callable[[AsyncConnection, MasterKey], Awaitable[bool]]
-"""Whether what lies in a database does not speak against a key that nothing was kept of yet."""
+"""Whether a database's contents allow a key of which no check was kept yet."""
 Begun = Callable[[AsyncConnection, MasterKey], Awaitable[None]]
-"""What is done with the first key of a database, in the transaction that makes it that."""
+"""What is done with a database's first key, in the transaction that makes it that."""
 
 
 class KeyCheck(Struct, frozen=True):
-    """What a database says of a key."""
+    """What a database says about a key."""
 
     is_own: bool
     key_id: str
-    """Of the key that it was begun with; empty where it holds no check of any."""
+    """The id of the key that it was begun with; empty if it holds no check at all."""
 
 
 def pepper_check(version: int) -> str:
@@ -45,14 +45,14 @@ def pepper_check(version: int) -> str:
 
 
 def key_of_pepper(pepper: bytes) -> MasterKey:
-    """A key of a pepper's own, for its check alone; nothing else is sealed by it."""
+    """A key derived from a pepper for its check alone; nothing else is sealed by it."""
     return MasterKey(Secret(hmac.digest(pepper, b"gatewright pepper check", "sha256")))
 
 
 async def asked(connection: AsyncConnection, name: str, key: MasterKey) -> KeyCheck | None:
-    """What a database says of a key; None where it knows of none by this name yet.
+    """What a database says about a key; None if it knows none by this name yet.
 
-    Of a master key that comes without the one before it asks what that left of it.
+    A master key that comes without its predecessor is compared with what that one left.
     """
     names = (name, f"{name}:{key.key_id}") if name == MASTER_KEY else (name,)
     query = select(key_checks).where(key_checks.c.name.in_(names))
@@ -80,7 +80,7 @@ async def checked(
 ) -> KeyCheck:
     """Whether a key is a database's own; the first one is, unless it is not `vouched` for.
 
-    One that comes with its forerunner takes that one's place.
+    A key that comes with its predecessor replaces it.
 
     Raises:
         NotReady: the database does not answer.
@@ -91,8 +91,8 @@ async def checked(
     unknown = key.key_ids - await _known(database, name)
     if found.key_id == key.key_id and not unknown:
         return found
-    # Vouching may read long: nobody else who starts waits for that. What is sealed under another
-    # key meanwhile was sealed by who left a check first, and that one counts.
+    # Vouching may read for long: nobody else who starts waits for it. What is sealed under another
+    # key meanwhile was sealed by the process that first left a check, and that one counts.
     async with database.writing() as connection:
         added = insert_into(database.kind, key_checks).values(_row(name, key, clock))
         is_first = (await connection.execute(added.on_conflict_do_nothing())).rowcount
@@ -113,7 +113,7 @@ async def checked(
 async def _remember(
     connection: AsyncConnection, database: Database, key: MasterKey, clock: Clock
 ) -> None:
-    """Until another comes, the first one is known by its own row."""
+    """Record this key and those beside it, each by a row under its own id."""
     for each in (key, *key.others):
         row = _row(f"{_ONE_OF_THEM}{each.key_id}", each, clock)
         known = insert_into(database.kind, key_checks).values(row)
@@ -121,7 +121,7 @@ async def _remember(
 
 
 async def foreseen(database: Database, name: str, key: MasterKey, vouched: Vouched) -> KeyCheck:
-    """What `checked` would say; nothing is kept. Raises NotReady as it does."""
+    """What `checked` would say, without storing anything. Raises NotReady as it does."""
     async with database.reading() as connection:
         found = await asked(connection, name, key)
         return found or KeyCheck(is_own=await vouched(connection, key), key_id="")
@@ -130,9 +130,9 @@ async def foreseen(database: Database, name: str, key: MasterKey, vouched: Vouch
 async def keep_anew(
     database: Database, name: str, key: MasterKey, clock: Clock, lost: Collection[str] = ()
 ) -> None:
-    """From now on this key is the database's own; master keys that are not beside it are lost.
+    """Make this key the database's own; master keys that do not stand beside it are lost.
 
-    And so are the keys of these other checks.
+    So are the keys of these other checks.
     """
     async with database.writing() as connection:
         gone = key_checks.c.name.in_([name, *lost])
@@ -145,14 +145,14 @@ async def keep_anew(
 
 
 async def known_masters(connection: AsyncConnection) -> set[str]:
-    """Ids of the master keys that this database has, or had before; none of them was lost."""
+    """Ids of the master keys that this database has, or had before, and that were not lost."""
     is_one = key_checks.c.name.startswith(_ONE_OF_THEM, autoescape=True)
     query = select(key_checks.c.key_id).where(or_(key_checks.c.name == MASTER_KEY, is_one))
     return set((await connection.execute(query)).scalars())
 
 
 async def known_peppers(connection: AsyncConnection) -> set[int]:
-    """Versions of the peppers that this database has, or had before; none of them was lost."""
+    """Versions of the peppers that this database has, or had before, and that were not lost."""
     is_one = key_checks.c.name.startswith(_ONE_PEPPER, autoescape=True)
     names = (await connection.execute(select(key_checks.c.name).where(is_one))).scalars()
     return {int(name.removeprefix(_ONE_PEPPER)) for name in names}
@@ -167,9 +167,9 @@ async def _known(database: Database, name: str) -> set[str]:
 
 
 async def is_contradicted(connection: AsyncConnection, master: MasterKey, sealed_by: str) -> bool:
-    """Whether what does not open is not lost: the database was begun with another master key.
+    """Whether content that does not open is not lost: it was begun with another master key.
 
-    Or it has had the one that sealed this, which this process does not have.
+    Or the database has had the key that sealed this, and this process does not have it.
     """
     found = await asked(connection, MASTER_KEY, master)
     is_elsewhere = sealed_by not in master.key_ids

@@ -16,15 +16,15 @@ from gateway.store.sealing.hanging import all_hanging
 
 
 class KeyInUse(Struct, frozen=True):
-    """One key, named or still needed."""
+    """A key that is configured or still needed."""
 
     key: Literal["master_key", "pepper"]
     name: str
-    """Of a master key its id, of a pepper its version. An id is empty for what no key opens."""
+    """A master key's id, or a pepper's version. An id is empty for what no key opens."""
     setting: str
-    """That names it; empty where none does."""
+    """The setting that names it; empty if none does."""
     hanging: Mapping[str, int]
-    """How much of each kind; of the audit folder, what lies on this machine."""
+    """How much of each kind depends on it; of the audit folder, what lies on this machine."""
 
     @property
     def total(self) -> int:
@@ -35,7 +35,7 @@ async def keys_in_use(settings: Settings, database: Database, clock: Clock) -> S
     """Master keys first, the present one before all others.
 
     Raises:
-        ConfigurationInvalid: a key that is named cannot be read.
+        ConfigurationInvalid: a configured key cannot be read.
         StartupRefused: the audit folder cannot be read.
         NotReady: the database does not answer.
     """

@@ -19,13 +19,13 @@ from gateway.store.sealing.sealed_kinds import SealedKind
 
 
 AT_ONCE: Final = 50
-"""Rows of one transaction: SQLite writes a row anew with all that lies sealed in it."""
+"""Rows per transaction: SQLite rewrites a row with all that is sealed in it."""
 _PASSES: Final = 3
-"""What somebody else holds is left for the next pass."""
+"""Rows that another process holds are left for the next pass."""
 
 
 class Done(Struct):
-    """What became of the rows of one kind."""
+    """The result for the rows of one kind."""
 
     resealed: int = 0
     closed: int = 0
@@ -33,7 +33,7 @@ class Done(Struct):
 
 
 class Resealing:
-    """Seals the rows of one database anew, kind by kind."""
+    """Seals the rows of one database again, kind by kind."""
 
     def __init__(self, database: Database, master: MasterKey, clock: Clock) -> None:
         self._database = database
@@ -41,7 +41,7 @@ class Resealing:
         self._clock = clock
 
     async def of(self, kind: SealedKind) -> Done:
-        """Seal everything of a kind anew that one of the other keys opens.
+        """Reseal everything of a kind that one of the other keys opens.
 
         Raises:
             NotReady: the database does not answer; what was done stays done.
@@ -56,12 +56,12 @@ class Resealing:
         return done
 
     async def _sealed_by(self, kind: SealedKind) -> Sequence[str]:
-        """Ids of the other keys that rows name, empty where they name none; not those we lack."""
+        """Ids of the other keys that rows name, empty if they name none; without those we lack."""
         column = kind.table.c.master_key_id
         ours = {"", *self._master.key_ids} - {self._master.key_id}
         query = select(column).where(column.in_(ours), kind.is_sealed).distinct()
         async with self._database.reading() as connection:
-            # Rows that lose their key because none opens them are looked at once.
+            # Rows that lose their key because none opens them are read once.
             return sorted((await connection.execute(query)).scalars())
 
     async def _all(self, kind: SealedKind, sealed_by: str, done: Done) -> None:
@@ -73,13 +73,13 @@ class Resealing:
             done.closed += part.closed
             if not after:
                 return
-            # As long as it held the database: whoever serves gets half of it.
+            # As long as it held the database: those that serve get half of it.
             await asyncio.sleep(self._clock.monotonic_s() - begun_s)
 
     async def _part(
         self, kind: SealedKind, sealed_by: str, after: tuple[Any, ...]
     ) -> tuple[Done, tuple[Any, ...]]:
-        """The next rows, and where the last of them stands; nothing where there is no more."""
+        """Reseal the next rows; returns the last one's place, nothing if there are no more."""
         table, done = kind.table, Done()
         names = [column.name for column in table.primary_key]
         wanted = [table.c[name] for name in dict.fromkeys([*names, *kind.read])]

@@ -48,7 +48,7 @@ from gateway.store.sealing.sealed_kinds import say_who_sealed
 
 
 _LOOKED_AT = 20
-"""So many things of a kind, the newest: one may be damaged, all of them hardly."""
+"""How many of the newest things of a kind are tried: one may be damaged, but hardly all."""
 _LOST = "if that is lost for good, or was never the right one, see `gatewright secrets adopt`"
 
 
@@ -56,8 +56,8 @@ async def require_right_keys(settings: Settings, database: Database, clock: Cloc
     """Check both keys of a process that serves.
 
     Raises:
-        ConfigurationInvalid: one is another than the database's own, or cannot be read.
-        StartupRefused: the audit folder, which is asked where the database knows none, cannot be.
+        ConfigurationInvalid: one is not the database's own, or cannot be read.
+        StartupRefused: the audit folder, which is read if the database knows no key, cannot be.
         NotReady: the database does not answer.
     """
     await require_right_master(settings, database, clock)
@@ -67,7 +67,7 @@ async def require_right_keys(settings: Settings, database: Database, clock: Cloc
 async def require_right_master(
     settings: Settings, database: Database, clock: Clock, key: MasterKey | None = None
 ) -> None:
-    """The master key alone, for commands that use no other; raises as `require_right_keys`."""
+    """Check only the master key, for commands that use no other; raises as `require_right_keys`."""
     key = key or master_key(settings)
     vouched = _vouched(settings)
     found = await checked(database, MASTER_KEY, key, clock, vouched, begun=say_who_sealed)
@@ -76,7 +76,7 @@ async def require_right_master(
 
 
 async def require_right_pepper(settings: Settings, database: Database, clock: Clock) -> None:
-    """Likewise the peppers, each of the version that the settings say it has."""
+    """Check the peppers, each of the version that the settings state."""
     for version, value in all_peppers(settings).items():
         key, name = key_of_pepper(value), pepper_check(version)
         found = await checked(database, name, key, clock, _unknowable)
@@ -85,7 +85,7 @@ async def require_right_pepper(settings: Settings, database: Database, clock: Cl
 
 
 async def look_at_keys(settings: Settings, database: Database, clock: Clock) -> None:
-    """As `require_right_keys`, for who only looks: nothing is kept of a first key."""
+    """As `require_right_keys`, for processes that only look: a first key is not stored."""
     key = master_key(settings)
     _refuse_master(settings, key, await foreseen(database, MASTER_KEY, key, _vouched(settings)))
     await _refuse_missing(settings, database, key)
@@ -104,7 +104,7 @@ def _refuse_master(settings: Settings, key: MasterKey, found: KeyCheck) -> None:
 
 
 async def _refuse_missing(settings: Settings, database: Database, key: MasterKey) -> None:
-    """No master key that this database had is taken away while something hangs on it."""
+    """Refuse to go on without a former master key of this database that is still needed."""
     async with database.reading() as connection:
         missing = await known_masters(connection) - key.key_ids
     if not missing:
@@ -120,7 +120,7 @@ async def _refuse_missing(settings: Settings, database: Database, key: MasterKey
 
 
 async def _refuse_missing_pepper(settings: Settings, database: Database, clock: Clock) -> None:
-    """No pepper that this database had is taken away while living keys hang on it."""
+    """Refuse to go on without a former pepper of this database that valid keys need."""
     async with database.reading() as connection:
         known = await known_peppers(connection)
         keys = await hanging_on_peppers(connection, clock.utc_us())
@@ -156,7 +156,7 @@ def _refuse(
 
 
 async def _unknowable(_: AsyncConnection, __: MasterKey) -> bool:
-    """Digests of keys say nothing about the pepper to who does not have the keys."""
+    """Without the keys themselves, their digests say nothing about the pepper."""
     return True
 
 
@@ -165,8 +165,8 @@ async def opens_something(
 ) -> bool:
     """Whether a database without a check holds nothing sealed, or something of this key.
 
-    One that was upgraded, or made anew beside an old audit folder, has content and no check. What
-    opens of it says which key is its own. Most lies in the folder: workers sign there from the
+    A database that was upgraded, or made anew beside an old audit folder, has content and no check.
+    What opens tells which key is its own. Most lies in the folder: workers sign there from the
     first minute.
     """
     try:

@@ -38,20 +38,20 @@ class SealedKind(Struct, frozen=True):
     """Rows of one table whose keys the master key wrapped."""
 
     name: str
-    """What they are, in the words of operators; of several."""
+    """A plural for operators."""
     table: Table
     read: tuple[str, ...]
-    """The columns that sealing one anew needs, beside its primary key."""
+    """The columns needed for sealing a row again, besides its primary key."""
     sealed_by: Callable[[MasterKey, RowMapping], Values]
     """A row's new values under the present master key; raises one of `_CLOSED`."""
 
     @property
     def is_sealed(self) -> ColumnElement[bool]:
-        """Whether there is anything sealed in a row."""
+        """Whether a row holds anything sealed."""
         return self.table.c[self.read[0]].is_not(None)
 
     def anew(self, master: MasterKey, row: RowMapping) -> Values | None:
-        """A row's new values; None where none of the keys opens it."""
+        """A row's new values; None if none of the keys opens it."""
         try:
             return self.sealed_by(master, row)
         except _CLOSED:
@@ -117,7 +117,7 @@ KINDS: Final = (
 async def hanging_on(
     connection: AsyncConnection, key_ids: Collection[str]
 ) -> dict[str, Counter[str]]:
-    """How much of each kind hangs on each of these master keys, by the id of the key."""
+    """How much of each kind depends on each of these master keys, by key id."""
     found: dict[str, Counter[str]] = {key_id: Counter() for key_id in key_ids}
     for kind in KINDS if key_ids else ():
         by = kind.table.c.master_key_id
@@ -128,7 +128,7 @@ async def hanging_on(
 
 
 async def named_masters(connection: AsyncConnection) -> set[str]:
-    """Ids of the master keys that anything names; an empty one is of what no key opened."""
+    """Ids of the master keys that anything names; an empty one is for what no key opened."""
     ids: set[str] = set()
     for kind in KINDS:
         query = select(kind.table.c.master_key_id).where(kind.is_sealed).distinct()
@@ -137,7 +137,7 @@ async def named_masters(connection: AsyncConnection) -> set[str]:
 
 
 async def say_who_sealed(connection: AsyncConnection, key: MasterKey) -> None:
-    """What says of no key that sealed it is of the first one that a database ever knew."""
+    """Name the first key that a database ever knew in rows that name none."""
     for kind in () if key.others else KINDS:
         unsaid = (kind.table.c.master_key_id == "") & kind.is_sealed
         await connection.execute(kind.table.update().where(unsaid).values(master_key_id=key.key_id))

@@ -34,7 +34,7 @@ MEANWHILE = "Somebody else set or removed this secret meanwhile. Nothing was don
 
 
 class SealedSecret(Struct, frozen=True):
-    """What may be said about a secret."""
+    """What may be shown of a secret."""
 
     name: str
     version: int
@@ -42,18 +42,17 @@ class SealedSecret(Struct, frozen=True):
     set_us: int
     set_by: str
     fingerprint: str = ""
-    """Tells values apart and says nothing about them; empty where it was sealed before there were
-    any."""
+    """Distinguishes values without revealing them; empty if sealed before fingerprints existed."""
 
 
 class SealedSecretNames:
-    """What there is sealed in one database; that needs no key, and opens nothing."""
+    """Lists what is sealed in one database; needs no key, and opens nothing."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def listed(self) -> Sequence[SealedSecret]:
-        """All secrets, without what they are."""
+        """All secrets, without their values."""
         query = select(sealed_secrets).order_by(sealed_secrets.c.name)
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).mappings().all()
@@ -73,10 +72,10 @@ class SealedSecretTable(SealedSecretNames):
     ) -> int:
         """Seal a value under a new version, which is returned; workers use it within seconds.
 
-        `expected` is the version that whoever sets it has seen, 0 for none.
+        `expected` is the version that the caller has seen, 0 for none.
 
         Raises:
-            RequestInvalid: the name or the value cannot be one.
+            RequestInvalid: the name or the value is not possible.
             ChangedMeanwhile: there is another version now.
         """
         if _NAME.fullmatch(name) is None:
@@ -88,7 +87,7 @@ class SealedSecretTable(SealedSecretNames):
         try:
             return await self._seal(name, value, set_by, expected)
         except IntegrityError:
-            # Somebody else sealed the first one in the same moment: now there is one to be seen.
+            # Somebody else sealed the first one at the same moment: now there is one to be seen.
             return await self._seal(name, value, set_by, expected)
 
     async def _seal(self, name: str, value: Secret[str], set_by: str, expected: int | None) -> int:
@@ -106,7 +105,7 @@ class SealedSecretTable(SealedSecretNames):
         return version
 
     async def remove(self, name: str, *, expected: int | None = None) -> None:
-        """Forget a secret in all its versions; who uses it loses it after the outage tolerance.
+        """Delete all versions of a secret; its users lose it after the outage tolerance.
 
         Raises:
             RequestInvalid: there is none of this name.
@@ -160,7 +159,7 @@ def sealed_row(
 
 
 def open_row(master: MasterKey, row: RowMapping) -> Secret[str]:
-    """What a row holds; raises SecretUnavailableError as `SealedSecretTable.open`."""
+    """The value in a row; raises SecretUnavailableError as `SealedSecretTable.open`."""
     bound_to = _bound_to(row["name"], row["version"])
     sealed = bytes(row["sealed"])
     try:
@@ -173,7 +172,7 @@ def open_row(master: MasterKey, row: RowMapping) -> Secret[str]:
 
 
 def sealed_anew(master: MasterKey, row: RowMapping) -> dict[str, object]:
-    """What changes in a row when the present master key seals it; raises as `open_row`."""
+    """The changes to a row when the present master key seals it; raises as `open_row`."""
     value, bound_to = open_row(master, row), _bound_to(row["name"], row["version"])
     key = master.unwrap(bytes(row["wrapped_key"]), bound_to)
     return {
@@ -184,7 +183,7 @@ def sealed_anew(master: MasterKey, row: RowMapping) -> dict[str, object]:
 
 
 async def newest_version(connection: AsyncConnection, name: str) -> int:
-    """The highest number that any version of a secret has; 0 for none: none is given twice."""
+    """The highest version number of a secret; 0 for none: no number is given twice."""
     numbers = [
         select(table.c.version).where(table.c.name == name)
         for table in (sealed_secrets, spare_secrets)

@@ -36,7 +36,7 @@ _SEALED: Final = tuple(column.name for column in sealed_secrets.c)
 
 
 class SpareSecret(Struct, frozen=True):
-    """What may be said about a version that is not in use."""
+    """What may be shown of a version that is not in use."""
 
     name: str
     kind: SpareKind
@@ -45,7 +45,7 @@ class SpareSecret(Struct, frozen=True):
     set_by: str
     fingerprint: str
     until_us: int = 0
-    """Of a former version: until then it can be put back."""
+    """When a former version can no longer be put back."""
 
 
 class SpareSecretTable:
@@ -61,7 +61,7 @@ class SpareSecretTable:
         return {each.kind: each for each in await self._listed(_C.name == name)}
 
     async def expired(self) -> Sequence[SpareSecret]:
-        """Former versions whose time is over, but which are still there."""
+        """Former versions whose time is over, but which still exist."""
         now_us = self._clock.utc_us()
         rows = await self._rows((_C.kind == FORMER) & (_C.until_us <= now_us))
         return [_spare(row) for row in rows]
