@@ -51,13 +51,13 @@ class SharedAnswers:
         self._under_way: set[asyncio.Task[Any]] = set()
         self._log: Any = logger()
         self.is_there = True
-        """False from a failure on, until something succeeds."""
+        """False after a failure, until something succeeds."""
 
     async def find(self, organisation: str, key: bytes) -> KeptReply | None:
         if self._is_left_alone():
             return None
         name = PREFIX + self._seal.name(organisation, key)
-        # A piece, however long somebody made the value.
+        # Only part of it, however long a value somebody stored.
         asked = self._begin(self._redis.getrange(name, 0, self._bytes_max))
         await asyncio.wait({asked}, timeout=self._deadline_s)
         if not asked.done():
@@ -80,7 +80,7 @@ class SharedAnswers:
             _ = self._begin(self._redis.set(name, sealed, ex=keeps_s))
 
     async def close(self) -> None:
-        """Let what is being kept arrive, then leave."""
+        """Wait for values that are being stored, then close."""
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=LATE_S)
         with suppress(*_FAILED):
@@ -97,7 +97,7 @@ class SharedAnswers:
         return task
 
     async def _answered(self, call: Awaitable[Any]) -> Any:
-        """What came of a call; None where nothing did."""
+        """The result of a call; None if it failed."""
         try:
             async with asyncio.timeout(LATE_S):
                 found = await call

@@ -26,7 +26,7 @@ class _Connections(BlockingConnectionPool):
         if self._trust is None:
             self._trust = made.ssl_context
             self._trust.exclude_verify_flags = ONLY_NEWER
-            # What cannot be read is said by the first connection, as a place that is not there.
+            # If it cannot be read, the first connection reports it like a place that is not there.
             with suppress(OSError, ssl.SSLError):
                 self._trust.get()
         made.ssl_context = self._trust
@@ -35,11 +35,11 @@ class _Connections(BlockingConnectionPool):
 
 _WORDS_MAX: Final = 200
 _ARGUMENTS: Final = "with args beginning"
-"""Behind this a server repeats what it was asked: names of accounts, and what was to be kept."""
+"""After this a server repeats the request: names of accounts, and what was to be stored."""
 
 
 def why_away(error: BaseException, timeout_s: float) -> str:
-    """In words for the log: what the server or the machine said, without keys and values."""
+    """The reason for the log: what the server or the machine said, without keys and values."""
     said = str(error).partition("\n")[0].partition(_ARGUMENTS)[0][:_WORDS_MAX].strip(" ,")
     if isinstance(error, TimeoutError | RedisTimeoutError) or not said:
         return f"it did not answer within {timeout_s:g} s"
@@ -47,7 +47,7 @@ def why_away(error: BaseException, timeout_s: float) -> str:
 
 
 def shared_place(url: str, password: str, *, connections_max: int, timeout_s: float) -> Any:
-    """A client that waits no longer than `timeout_s` for a connection, a place in it or an answer.
+    """A client that waits at most `timeout_s` for a connection, a place in it or an answer.
 
     `url` is `redis://host:port/number`, or `rediss://` with TLS. Nothing is opened yet.
     """

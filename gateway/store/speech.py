@@ -27,13 +27,13 @@ _REFUSALS = {
     sqlite3.SQLITE_IOERR: "its disk fails",
     sqlite3.SQLITE_CANTOPEN: "its file cannot be opened",
 }
-# SQLSTATEs after which a connection is of no more use: the server went away, or a failover
-# made it read-only.
+# SQLSTATEs after which a connection is of no more use: the server went away, or a failover made it
+# read-only.
 _LOST_CONNECTION = ("08", "57P01", "57P02", "57P03", "25006", "25P03")
 
 
 def insert_into(kind: DatabaseKind, table: Table) -> Any:
-    """An INSERT that knows what to do about a row that is there already."""
+    """An INSERT that can say what to do if the row exists already."""
     if kind == "sqlite":
         return sqlite.insert(table)
     from sqlalchemy.dialects import postgresql  # noqa: PLC0415 - see the module's docstring
@@ -43,7 +43,7 @@ def insert_into(kind: DatabaseKind, table: Table) -> Any:
 
 @cache
 def for_sqlite(statement: Executable) -> tuple[str, dict[str, Any]]:
-    """Its text, for values by name, and those that it has; only of statements made once."""
+    """A statement's text, for values by name, and its own values; for statements built once."""
     compiled = statement.compile(dialect=sqlite.dialect(paramstyle="named"))  # type: ignore[attr-defined]
     own = {name: value for name, value in compiled.params.items() if value is not None}
     return str(compiled), own
@@ -51,7 +51,7 @@ def for_sqlite(statement: Executable) -> tuple[str, dict[str, Any]]:
 
 @cache
 def away(kind: DatabaseKind) -> Faults:
-    """What is raised when a database is lost, or does not answer."""
+    """The errors raised when a database is lost, or does not answer."""
     if kind == "sqlite":
         return (DBAPIError, PoolTimeoutError, OSError, sqlite3.DatabaseError)
     import asyncpg  # noqa: PLC0415 - see the module's docstring
@@ -62,18 +62,18 @@ def away(kind: DatabaseKind) -> Faults:
 
 @cache
 def cut_off(kind: DatabaseKind) -> Faults:
-    """What is raised on a connection that is kept apart from the pool, when it is lost."""
+    """The errors raised when a connection that is kept outside the pool is lost."""
     if kind == "sqlite":
         return (DBAPIError, OSError, TimeoutError)
     import asyncpg  # noqa: PLC0415
 
-    # The last is what a connection says that was told to end, while it ends.
+    # The last is raised by a connection that was told to end, while it ends.
     own = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
     return (DBAPIError, OSError, TimeoutError, *own)
 
 
 def naming_the_file(named_by: str) -> Callable[[ExceptionContext], None]:
-    """SQLite says that a file is damaged or no database, and neither which nor who named it."""
+    """SQLite says that a file is damaged or no database, but not which file, nor who named it."""
 
     def name_the_file(context: ExceptionContext) -> None:
         error = context.original_exception
@@ -86,22 +86,22 @@ def naming_the_file(named_by: str) -> Callable[[ExceptionContext], None]:
 
 
 def why_refused(error: BaseException | None) -> str:
-    """Why SQLite takes nothing although it answers; empty where it said nothing of that kind."""
+    """Why SQLite refuses writes although it answers; empty if it gave no such reason."""
     code = getattr(getattr(error, "orig", error), "sqlite_errorcode", None)
     return "" if code is None else _REFUSALS.get(code & 0xFF, "")
 
 
 def note_lost_connection(context: ExceptionContext) -> None:
-    """PostgreSQL: let go of a connection of which nothing more can be had."""
+    """PostgreSQL: drop a connection that is of no more use."""
     state = str(getattr(context.original_exception, "sqlstate", None) or "")
     if state.startswith(_LOST_CONNECTION):
         context.is_disconnect = True
 
 
 def is_unkeepable(error: BaseException | None) -> bool:
-    """PostgreSQL's data exceptions (SQLSTATE 22), and what a driver cannot even send.
+    """PostgreSQL's data exceptions (SQLSTATE 22), and values that a driver cannot even send.
 
-    SQLite's says so in Python's own words, which SQLAlchemy lets pass as they are.
+    SQLite's are Python's own exceptions, which SQLAlchemy passes on unchanged.
     """
     if isinstance(error, UnicodeEncodeError):
         return True

@@ -17,11 +17,11 @@ import aiosqlite
 
 
 ROWS_AT_ONCE: Final = 256
-"""So many come with their statement; who wants more gets the rest in a second turn."""
+"""This many rows come with their statement; more are fetched in a second turn."""
 
 
 class Asked(NamedTuple):
-    """A statement and its values; of one that is asked once for each of many, those of each."""
+    """A statement and its values; for one that is executed many times, each execution's values."""
 
     statement: str
     values: Any = ()
@@ -29,7 +29,7 @@ class Asked(NamedTuple):
 
 
 class _Opened:
-    """What the driver's thread opened, and closes, whoever waited for it and is gone meanwhile."""
+    """What the driver's thread opened, and closes, even if the one who waited for it is gone."""
 
     __slots__ = ("_connection", "_connector")
 
@@ -48,13 +48,13 @@ class _Opened:
 
 
 class OneTurnConnection(aiosqlite.Connection):
-    """As aiosqlite's; a rollback behind a commit asks nothing of SQLite."""
+    """Like aiosqlite's, but a rollback after a commit asks nothing of SQLite."""
 
     def __init__(self, connector: Callable[[], sqlite3.Connection]) -> None:
         self._opened = _Opened(connector)
         super().__init__(self._opened.open, ROWS_AT_ONCE)
         self._is_whole = False
-        """Whether a commit or a rollback was the last that was asked, and has come back."""
+        """Whether the last request was a commit or a rollback, and has come back."""
         self._before: list[str] = []
 
     def cursor(self) -> Any:
@@ -70,10 +70,10 @@ class OneTurnConnection(aiosqlite.Connection):
             self._is_whole = True
 
     def stop(self) -> asyncio.Future[Any] | None:
-        """End the thread behind what it was asked; what it opened is closed before.
+        """End the thread after its requests; what it opened is closed first.
 
-        The driver's own closes what its caller was given: nothing where opening was cancelled. A
-        second end would be waited for without end: whoever is closing it asks for one, too.
+        The driver's own closes what its caller was given: nothing if opening was cancelled. A
+        second end would be waited for forever: closing asks for one, too.
         """
         if not self._running:
             return None
@@ -81,12 +81,12 @@ class OneTurnConnection(aiosqlite.Connection):
         return super().stop()
 
     async def close(self) -> None:
-        """Not of one that was stopped: its thread may be gone, and would never answer."""
+        """Does nothing after a stop: the thread may be gone, and would never answer."""
         if self._running:
             await super().close()
 
     def before_next(self, statement: str) -> None:
-        """Run what has no rows in the turn of the next statement, before it."""
+        """Run a statement without rows in the turn of the next statement, before it."""
         self._before.append(statement)
 
     async def together(self, asked: Sequence[Asked]) -> list[list[Any]]:
@@ -95,7 +95,7 @@ class OneTurnConnection(aiosqlite.Connection):
         return rows
 
     def run_before(self) -> None:
-        """In the driver's thread: what was to be run before the next statement."""
+        """In the driver's thread: run what was to be run before the next statement."""
         while self._before:
             self._conn.execute(self._before[0])
             del self._before[0]
@@ -117,7 +117,7 @@ class OneTurnConnection(aiosqlite.Connection):
 
 
 class Statement:
-    """What SQLAlchemy takes for a cursor of aiosqlite: one statement, and what it gives."""
+    """What SQLAlchemy takes for a cursor of aiosqlite: one statement, and its results."""
 
     __slots__ = (
         *("_connection", "_cursor", "_is_away", "_rows"),
@@ -127,13 +127,13 @@ class Statement:
     def __init__(self, connection: OneTurnConnection) -> None:
         self._connection = connection
         self._cursor: sqlite3.Cursor | None = None
-        """Open while there may be rows that have not come."""
+        """Open while there may be rows that were not fetched."""
         self._is_away = False
         """Whether a turn was asked for that has not come back: its task may be cancelled."""
         self._rows: list[Any] = []
         self.arraysize = 1
         self.description: Any = None
-        """The columns, as DB-API wants them; None where a statement has no rows."""
+        """The columns, as DB-API wants them; None if a statement has no rows."""
         self.lastrowid: int | None = None
         self.rowcount = -1
 
@@ -219,10 +219,10 @@ class RolledBack(sqlite3.Connection):
 
 
 async def open_sqlite(named_by: str, *where: Any, **options: Any) -> OneTurnConnection:
-    """As SQLAlchemy does it; what cannot be opened leaves no thread behind.
+    """Open as SQLAlchemy does, but without leaving a thread behind on failure.
 
     The driver's thread tells the event loop of its end. A command that fails at once would have
-    closed the loop by then, and the thread would say so on standard error, at length.
+    closed the loop by then, and the thread would report that on standard error, at length.
     """
     made = OneTurnConnection(partial(sqlite3.connect, *where, **options))
     thread = made._thread  # noqa: SLF001 - SQLAlchemy takes it, too; nothing else can wait for it
@@ -231,7 +231,7 @@ async def open_sqlite(named_by: str, *where: Any, **options: Any) -> OneTurnConn
         return cast(OneTurnConnection, await made)
     except sqlite3.OperationalError as error:
         await asyncio.to_thread(thread.join)
-        # The driver says that it cannot, and not what; a command run in the wrong folder needs it.
+        # The driver says that it cannot, but not what; a command run in the wrong folder needs it.
         raise sqlite3.OperationalError(f"{named_by}: {where[0]}: {error}") from error
     except BaseException:
         await asyncio.to_thread(thread.join)

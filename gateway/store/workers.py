@@ -52,14 +52,14 @@ _FORGOTTEN = delete(workers).where(workers.c.seen_us < bindparam("since_us"))
 
 
 def alive(connection: Connection, now_us: int) -> list[str]:
-    """Workers that do not count as lost, by name; who ended in good order has no row."""
+    """Workers that do not count as lost, by name; one that ended in good order has no row."""
     since_us = now_us - round(LOST_AFTER_PERIODS * PERIOD_S * 1_000_000)
     query = select(workers.c.worker).where(workers.c.seen_us > since_us)
     return list(connection.execute(query.order_by(workers.c.worker)).scalars())
 
 
 def alive_below(connection: Connection, now_us: int, schema: str) -> list[str]:
-    """Those of `alive` whose program is older than a schema, or does not say which it knows."""
+    """Those of `alive` whose program is older than a schema, or does not state its own."""
     names = alive(connection, now_us)
     query = select(workers).where(workers.c.worker.in_(names)).order_by(workers.c.worker)
     reports = [
@@ -80,7 +80,7 @@ class WorkerTable:
         self._tidied_us = 0
 
     async def put(self, report: WorkerReport) -> None:
-        """Say how this worker is now; rows that nobody renewed for a day go, within an hour more.
+        """Store this worker's present state; rows not renewed for a day go, within an hour more.
 
         Raises:
             NotReady: the database does not answer.
@@ -96,9 +96,9 @@ class WorkerTable:
             self._tidied_us = seen_us
 
     async def arrive(self, report: WorkerReport) -> None:
-        """`put` for the first time, once it is certain that the schema is still one to run on.
+        """The first `put`, once it is certain that this program may still run on the schema.
 
-        Whoever migrates either finds this row, or has changed the schema before it is looked at.
+        A migration either finds this row, or has changed the schema before it is checked.
 
         Raises:
             NotReady: the database does not answer.
@@ -109,7 +109,7 @@ class WorkerTable:
             await _put(connection, report)
 
     async def leave(self, worker: str, started_us: int) -> None:
-        """This worker stops in good order; a newer one of its name keeps its row.
+        """Remove this worker's row when it stops in good order; a newer namesake keeps its row.
 
         Raises:
             NotReady: the database does not answer.
@@ -124,7 +124,7 @@ class WorkerTable:
             return await connection.run_sync(alive, now_us)
 
     async def all(self) -> Sequence[WorkerReport]:
-        """By name.
+        """All reports, by name.
 
         Raises:
             NotReady: the database does not answer.
