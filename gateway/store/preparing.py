@@ -11,12 +11,12 @@ from gateway.store.sqlite_driver import OneTurnConnection
 
 SQLITE_BUSY_MS = 10_000
 WAITS_MS = "gatewright_waits_ms"
-"""The option of a connection's execution that says how long its transaction waits to write."""
+"""The execution option that says how long a connection's transaction waits to write."""
 
 
 def make_private(_dialect: Any, _record: object, given: list[Any], _options: object) -> None:
-    """A database that is not there yet is its owner's alone, and so is what SQLite puts beside."""
-    # Never one that is there: closing it would take SQLite's locks from all of this process, and
+    """Make a new database, and the files SQLite puts beside it, readable only by its owner."""
+    # Never an existing file: closing it would release SQLite's locks for this entire process, and
     # another process would remove the log under its feet.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with suppress(OSError):  # Whatever is wrong the driver says better.
@@ -64,7 +64,7 @@ def begin_sqlite(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN")
         return
     if connection.info.get(WAITS_MS, SQLITE_BUSY_MS) != waits_ms:
-        # In the turn of the statement below; a turn costs more than what is said in it.
+        # In the turn of the statement below; a turn costs more than the setting itself.
         driver = connection.connection.driver_connection
         assert isinstance(driver, OneTurnConnection)
         driver.before_next(f"PRAGMA busy_timeout = {waits_ms}")

@@ -68,8 +68,9 @@ audit_rule_sets = Table(
     Column("rule", Text, primary_key=True),
     Column("number", BigInteger, primary_key=True, autoincrement=False),
 )
-"""Which sets of rules a rule is in, of those that ever held together for an organisation's request.
-A set's number is made of its names, so that whoever stores a record knows it without asking."""
+"""For each rule, the sets that contain it, among all sets that ever applied together to an
+organisation's request. A set's number is computed from its names, so that it is known without a
+query when a record is stored."""
 
 audit_upstream_names = Table(
     "audit_upstream_names",
@@ -79,8 +80,8 @@ audit_upstream_names = Table(
     Column("leads_to", Text, primary_key=True),
     sqlite_with_rowid=False,
 )
-"""What upstreams call calls, batches and files of an organisation, by its outcomes: `leads_to` is
-the request that an upstream was asked for, or the batch that it was handed lines of."""
+"""Upstreams' names for calls, batches and files of an organisation, from its outcomes: `leads_to`
+is the request that the upstream was asked for, or the batch whose lines it was given."""
 
 audit_positions = Table(
     "audit_positions",
@@ -128,9 +129,9 @@ audit_awaited_records = Table(
     Column("sequence", BigInteger, nullable=False),
     Column("lost_us", BigInteger, nullable=False, server_default="0"),
 )
-"""Numbers that were signed and whose records the database lost when it was put back: the tree has
-their leaves, and the record comes from the segments of whoever wrote it. `lost_us`: somebody said
-that no log has it any more."""
+"""Signed numbers whose records the database lost when it was put back: the tree has their leaves,
+and the records come from their workers' segments. `lost_us`: somebody declared that no log has the
+record any more."""
 
 audit_awaited_workers = Table(
     "audit_awaited_workers",
@@ -140,7 +141,7 @@ audit_awaited_workers = Table(
     Column("brought_us", BigInteger, nullable=False, server_default="0"),
     Column("lost_us", BigInteger, nullable=False, server_default="0"),
 )
-"""Who must be heard before anybody serves on a database that was put back; empty at other times.
+"""Workers that must report before any serves on a database that was put back; empty at other times.
 `told_us`: its checkpoints and orders of numbers are in; `brought_us`: its records too."""
 
 audit_awaited_deeds = Table(
@@ -148,8 +149,8 @@ audit_awaited_deeds = Table(
     metadata,
     Column("sequence", BigInteger, primary_key=True, autoincrement=False),
 )
-"""Deeds in the log of operators that a database that was put back lacks, that nothing but people
-can do again, and about which nobody has decided: nobody serves before."""
+"""Deeds in the log of operators that a restored database lacks, that only people can repeat, and
+that nobody has decided about: until then no worker serves."""
 
 audit_second_records = Table(
     "audit_second_records",
@@ -195,8 +196,8 @@ audit_shippers = Table(
     Column("until_us", BigInteger, nullable=False),
     Column("term", BigInteger, nullable=False, server_default="0"),
 )
-"""Which worker delivers to a sink now. `term` counts how often somebody began to: who began earlier
-moves no cursor any more."""
+"""The worker that now delivers to a sink. `term` counts how often somebody began to: with an older
+term no cursor can be moved any more."""
 
 gone_workers = Table(
     "gone_workers",
@@ -211,8 +212,8 @@ gone_workers = Table(
     Column("ending_by", Text, nullable=False, server_default=""),
     Column("ending_us", BigInteger, nullable=False, server_default="0"),
 )
-"""Workers that left requests open, for longer than their own word is kept; and retired names.
-`ending_by` is the log into which outcomes of a retired one are being written, empty while none."""
+"""Workers that left requests open, kept longer than their own reports; and retired names.
+`ending_by` is the log to which outcomes of a retired worker are being written, otherwise empty."""
 
 worker_retirements = Table(
     "worker_retirements",
@@ -230,4 +231,4 @@ worker_retirements = Table(
     Index(None, "state"),
     Index(None, "worker"),
 )
-"""That a gone worker's name be retired: who asked, what of it was open then, and who decided."""
+"""Requests to retire a gone worker's name: who asked, what it had open then, and who decided."""

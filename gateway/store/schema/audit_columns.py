@@ -10,13 +10,14 @@ from gateway.store.schema.audit import audit_records
 
 _C = audit_records.c
 IS_UNRULED: Final[ColumnElement[bool]] = literal_column("(rules IS NULL AND stage = 'outcome')")
-"""Nobody has looked which rules held. Written out: its index is taken only for what is seen so."""
+"""The rules were not looked up yet. Written out: an index is used only if the condition is
+repeated."""
 UNKNOWABLE: Final = -1
-"""In place of the number of a set of rules: what decided is not kept here any more."""
+"""In place of a rule set's number: what decided is not kept here any more."""
 
 
 def is_home(homes: Homes, columns: Any) -> ColumnElement[bool]:
-    """`Homes.has` of rows with columns `jurisdiction` and `provider`."""
+    """`Homes.has` for rows with columns `jurisdiction` and `provider`."""
     found: ColumnElement[bool] = columns.jurisdiction.in_(sorted(homes.labels))
     if homes.shared:
         is_shared = columns.jurisdiction.in_(sorted(homes.shared))
@@ -25,7 +26,7 @@ def is_home(homes: Homes, columns: Any) -> ColumnElement[bool]:
 
 
 def route_in(homes: Homes) -> ColumnElement[str]:
-    """`Homes.route_of` of recorded requests."""
+    """`Homes.route_of` for recorded requests."""
     return case(
         (_C.status == REFUSED, REFUSED),
         (is_home(homes, _C), IN_HOUSE),

@@ -15,7 +15,7 @@ SEARCHED = (
     *("http_status", "cost_microusd", "input_tokens", "output_tokens"),
     *("duration_us", "first_byte_us"),
 )
-"""Columns that a list filters by or counts: indexes in a list's order hold them, so that neither
+"""Columns that a list filters by or counts: indexes in a list's order contain them, so that neither
 has to read the rows themselves, which are ten times as wide."""
 
 _SEARCHES = (
@@ -39,10 +39,10 @@ _SEARCHES = (
     ("about", ("about", "utc_us"), "about <> ''"),
     ("batch", ("organisation", "batch", "stage", "sequence"), "batch <> ''"),
     ("deeds", ("organisation", "action", "utc_us", "sequence", "about"), "action <> ''"),
-    # Of one set of rules the newest requests; and those of which nobody knows the rules yet.
+    # The newest requests of one set of rules; and those whose rules are not looked up yet.
     ("ruled", ("organisation", "rules", "utc_us", "sequence"), "rules IS NOT NULL"),
     ("unruled", ("organisation", "utc_us", "sequence"), "rules IS NULL AND stage = 'outcome'"),
-    # Of a receipt: not unique here, where only what a worker's position passed is inserted.
+    # For receipts: not unique here, since only what a worker's position passed is inserted.
     ("place", ("worker", "segment", "offset_bytes"), ""),
 )
 
@@ -57,4 +57,4 @@ INDEXES = tuple(
         for name, columns, where in _SEARCHES
     ]
 )
-"""What people look for among very much else has indexes of its own: these rows are few."""
+"""Rare rows that people look for among very many have indexes of their own."""

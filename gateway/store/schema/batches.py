@@ -60,11 +60,11 @@ batches = Table(
     Index(None, "state"),
     Index(None, "keep_until_us"),
 )
-"""Counts are of a batch that is over; before, its lines are counted. `due_us` is when it goes on
-after everything was full, `stalls` how often that was in a row, `served_us` when it last got a
-turn. `tender` is the worker that checks or finishes it, until `tended_until_us`. `erased` counts
-lines that were destroyed because of whom they named. `is_cost_kept` says that all its records name
-it (`rollup.batch_costs`), which those of batches from before that column do not."""
+"""Counts are stored when a batch is over; before, its lines are counted. `due_us` is when it goes
+on after everything was full, `stalls` how often that happened in a row, `served_us` when it last
+got a turn. `tender` is the worker that checks or finishes it, until `tended_until_us`. `erased`
+counts lines that were destroyed because of the end user they named. `is_cost_kept` says that all
+its records name it (`rollup.batch_costs`), which those of older batches do not."""
 
 batch_lines = Table(
     "batch_lines",
@@ -82,5 +82,5 @@ batch_lines = Table(
     Column("sealed_end", LargeBinary),
     Index(None, "batch_id", "state", "due_us"),
 )
-"""A line that runs belongs to its `holder` as long as the lease is renewed; `claims` tells one run
-of it from the next, so that only the newest can end it."""
+"""A running line belongs to its `holder` as long as the lease is renewed; `claims` numbers its
+runs, so that only the newest can end it."""

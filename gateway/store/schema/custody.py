@@ -36,7 +36,7 @@ audit_reveals = Table(
     Column("ended_us", BigInteger, nullable=False, server_default="0"),
     Column("ended_comment", Text, nullable=False, server_default=""),
 )
-"""`ended_by` ended it before its time, or declined it, which is ended and never approved."""
+"""`ended_by` ended it early, or declined it; a declined one is ended and never approved."""
 
 reveal_reports = Table(
     "reveal_reports",
@@ -53,7 +53,7 @@ reveal_reports = Table(
     Column("people", Integer, nullable=False),
 )
 """One row for each organisation and week. Whoever claims it makes it, or sends it; `made_us` and
-`sent_us` are 0 until it is in the log, and until the web hook took it."""
+`sent_us` are 0 until it is in the log, and until the web hook accepted it."""
 
 erasure_cases = Table(
     "erasure_cases",
@@ -81,11 +81,11 @@ erasure_cases = Table(
     Column("reached_us", BigInteger, nullable=False, server_default="0"),
     Column("awaited", Text, nullable=False, server_default=""),
 )
-"""`subject` is the keyed digest of an end user, never the name; empty is the whole organisation.
-`asked_by` is who wants it carried out now, until somebody else decides; `claimed_us` since when it
-is being carried out; `comment` what was said with the last verdict. `closed_revision` is the
-counter of changes that told the workers of it, 0 where none did; `awaited` is JSON, the workers
-whose folders have to report; `reached_us` when the last of them had."""
+"""`subject` is the keyed digest of an end user, never the name; empty for the complete
+organisation. `asked_by` requests that it be carried out now, until somebody else decides;
+`claimed_us` is when that was begun; `comment` is that of the last verdict. `closed_revision` is the
+counter of changes that told the workers of it, 0 if none did; `awaited` is JSON, the workers whose
+folders have to report; `reached_us` is when the last of them had."""
 
 audit_folders = Table(
     "audit_folders",
@@ -98,10 +98,10 @@ audit_folders = Table(
     Column("settled_revision", BigInteger, nullable=False, server_default="-1"),
     Column("settled_workers", Text, nullable=False, server_default=""),
 )
-"""Each audit folder by the mark in it. `workers` is JSON, whose segments and keys lie there, as
-`told_by` said last; `since_revision` the counter of changes when it was first seen without any key,
--1 where it had some: no case that was closed before concerns an empty folder. Of all cases that
-were closed until `settled_revision` it did its part, for the keys of `settled_workers`, as JSON."""
+"""Each audit folder by its mark. `workers` is JSON, the owners of the segments and keys there, as
+`told_by` last reported; `since_revision` is the counter of changes when it was first seen without
+any key, -1 if it had some: no case closed earlier concerns an empty folder. It has done its part in
+all cases closed up to `settled_revision`, for the keys of `settled_workers`, as JSON."""
 
 retention_reports = Table(
     "retention_reports",
@@ -118,10 +118,10 @@ retention_reports = Table(
     Column("gone", Integer, nullable=False),
     Column("gone_us", BigInteger, nullable=False),
 )
-"""How an organisation's content keys in an audit folder stood when it was last looked at: by its
-class of so many days, how many were left that were past their time. `over_day` is the first day on
-which a key that is left and not held has no time any more, 0 where there is none; `gone` how many
-were destroyed when some last were."""
+"""The state of an organisation's content keys in an audit folder at the last look: the days of its
+class, and how many keys left were past their time. `over_day` is the first day on which a key that
+is left and not held is past its time, 0 without one; `gone` how many were destroyed the last time
+that any were."""
 
 erasure_reports = Table(
     "erasure_reports",
@@ -139,9 +139,9 @@ erasure_reports = Table(
     Column("checked", Text, nullable=False),
 )
 """What a case did in one folder. `found` is JSON, the keys there before any was destroyed;
-`younger` how many were left, made later; `told_by` who does it and `claimed_us` since when;
-`held_by` the hold that forbids it; `done_us` is 0 until all are destroyed; `checked` is JSON, what
-was seen of their records afterwards."""
+`younger` how many were left, since they were made later; `told_by` does it since `claimed_us`;
+`held_by` is the hold that forbids it; `done_us` is 0 until all are destroyed; `checked` is JSON,
+what was found in their records afterwards."""
 
 erasure_attempts = Table(
     "erasure_attempts",
@@ -150,7 +150,8 @@ erasure_attempts = Table(
     Column("begun_us", BigInteger, primary_key=True, autoincrement=False),
     Column("found", Text, nullable=False),
 )
-"""`found` is JSON: who, and which keys and what else there was right before it was destroyed."""
+"""`found` is JSON: who began it, and the keys and other content right before they were
+destroyed."""
 
 evidence_packs = Table(
     "evidence_packs",
@@ -170,4 +171,4 @@ evidence_packs = Table(
     Column("sha256", String(64), nullable=False),
     Column("problem", Text, nullable=False),
 )
-"""`log` is whose log it proves: the organisation's own, or that of the operators."""
+"""`log` names the log that it proves: the organisation's own, or that of the operators."""

@@ -11,7 +11,7 @@ from gateway.store.schema.custody import erasure_cases
 _SEARCHES = (
     ("closed", ("closed_revision",), "state = 'done'"),
     ("unreached", ("closed_us",), "state = 'done' AND reached_us = 0"),
-    # A certificate is long, and says it itself: also of a case that an older program closed.
+    # A certificate is long and contains it itself, even for a case that an older program closed.
     (
         "arriving",
         ("closed_us", "id"),

@@ -22,7 +22,7 @@ def is_of(table: Table, project: Project) -> list[ColumnElement[bool]]:
 
 
 def owned_by(project: Project) -> dict[str, str]:
-    """What a row of this project says in these columns."""
+    """The values of these columns in a row of this project."""
     return dict(zip(OWNER, project, strict=True))
 
 

@@ -34,12 +34,12 @@ parcels = Table(
     Column("term", BigInteger, nullable=False, server_default="0"),
     Index(None, "due_us"),
 )
-"""`state` is `new`, `submitting` (bytes may have left), `submitted`, `cancelling` or `collected`;
-a parcel that the vendor has forgotten is forgotten here. `tries` counts since the last change of
-state; `tender` is the worker that leads it, until `tended_until_us`. `is_erased` is 1 where lines
-of it were erased: a `new` one is put together again, any other is not waited for. `is_doubtful`
-counts how often it was sent under a name that its vendor never showed: it may be working on that.
-`term` counts how often it was taken: what an earlier taker wants to write is refused."""
+"""`state` is `new`, `submitting` (bytes may have left), `submitted`, `cancelling` or `collected`; a
+parcel that the vendor has forgotten is deleted here. `tries` counts since the last change of state;
+`tender` is the worker that leads it, until `tended_until_us`. `is_erased` is 1 if lines of it were
+erased: a `new` one is put together again, any other is not waited for. `is_doubtful` counts how
+often it was sent under a name that its vendor never showed, and may be working on. `term` counts
+how often it was taken: writes with an older term are refused."""
 
 parked_lines = Table(
     "parked_lines",
@@ -63,7 +63,7 @@ parked_lines = Table(
     Index(None, "parcel"),
 )
 """A row for each line in the state `parked`. `parcel` is empty until it is in one; `is_ending` is 1
-from before its outcome is written until the line has ended. Whoever destroys a line destroys its
+from before its outcome is written until the line has ended. Destroying a line destroys its
 ticket."""
 
 past_parcels = Table(
@@ -74,8 +74,8 @@ past_parcels = Table(
     Column("gone_us", BigInteger, nullable=False),
     Index(None, "gone_us"),
 )
-"""Parcels that were let go of, by the vendor's name of the batch that each of them was. Whoever
-sent one and was away for all of it asks here whether the vendor's answer says anything new."""
+"""Parcels that were released, by the vendor's name of each batch. A sender that was away meanwhile
+learns here whether the vendor's answer is new."""
 
 vendor_copies = Table(
     "vendor_copies",
@@ -92,8 +92,8 @@ vendor_copies = Table(
     Column("ended_us", BigInteger, nullable=False),
     Index(None, "organisation"),
 )
-"""What a vendor holds of lines that an erasure destroyed here. `case_id` is empty for one that was
-typed as a command; `state` is `ordered`, then `deleted`, `unsent` or `kept`."""
+"""Lines that an erasure destroyed here and a vendor still holds. `case_id` is empty for a command;
+`state` is `ordered`, then `deleted`, `unsent` or `kept`."""
 
 unsent_lines = Table(
     "unsent_lines",
@@ -105,5 +105,5 @@ unsent_lines = Table(
     Index(None, "parcel"),
 )
 """Parked lines that an erasure destroyed and that no vendor had accepted by then. Written in the
-transaction that destroys them, for whoever ends their intents: these cost nothing. Where `parcel`
-is not empty, that was being sent: if it is refused, the name goes, and else the row."""
+transaction that destroys them, for whoever ends their intents: these cost nothing. A `parcel` that
+is not empty was being sent: if it is refused, the name is cleared, otherwise the row is deleted."""

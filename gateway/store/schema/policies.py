@@ -69,7 +69,7 @@ canary_figures = Table(
     Column("arms", Text, nullable=False),
     Column("changed_us", BigInteger, nullable=False),
 )
-"""What each run of a worker counted under a canary and beside it; new ones begin at nothing."""
+"""The counts of each run of a worker under a canary and beside it; new runs begin at nothing."""
 
 policy_schedules = Table(
     "policy_schedules",
@@ -91,7 +91,7 @@ policy_schedules = Table(
     Column("said", Text, nullable=False),
     Index(None, "state", "at_us"),
 )
-"""Versions that are to act at a time, and what became of that."""
+"""Versions that are scheduled to act, and the result."""
 
 policy_texts = Table(
     "policy_texts",
@@ -100,7 +100,7 @@ policy_texts = Table(
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("text", Text, nullable=False),
 )
-"""Versions as somebody wrote them: with comments, which the canonical form does not have."""
+"""Versions as they were written: with comments, which the canonical form does not have."""
 
 policy_drafts = Table(
     "policy_drafts",
@@ -112,7 +112,7 @@ policy_drafts = Table(
     Column("author", String(200), nullable=False),
     Column("changed_us", BigInteger, nullable=False),
 )
-"""What is being written: one text per level, wrong or right, until it becomes a version."""
+"""Unfinished texts: one per level, valid or not, until it becomes a version."""
 
 target_boards = Table(
     "target_boards",

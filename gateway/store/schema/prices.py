@@ -16,7 +16,7 @@ price_files = Table(
     Column("added_us", BigInteger, nullable=False),
     Index(None, "digest", unique=True),
 )
-"""Texts that were right when they were given; never changed and never deleted."""
+"""Texts that were valid when they were given; never changed and never deleted."""
 
 price_orders = Table(
     "price_orders",
@@ -27,7 +27,7 @@ price_orders = Table(
     Column("reason", Text, nullable=False),
     Column("utc_us", BigInteger, nullable=False),
 )
-"""Which file is in force since when: the last row's; 0 is what the configuration names."""
+"""The files in force and since when: the last row counts; 0 is the configured file."""
 
 price_proposals = Table(
     "price_proposals",
@@ -46,4 +46,4 @@ price_proposals = Table(
     Column("place", Integer, nullable=False),
     Index(None, "state"),
 )
-"""What one person proposed and another decided; `place` is that of the order it became, else 0."""
+"""Proposals and decisions by two people; `place` is that of the order it became, else 0."""

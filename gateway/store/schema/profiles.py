@@ -28,7 +28,7 @@ profile_cursors = Table(
     Column("holder", String(32), nullable=False),
     Column("until_us", BigInteger, nullable=False),
 )
-"""The hour that is profiled next, and which worker is at it."""
+"""The hour to profile next, and the worker that is doing it."""
 
 drifts = Table(
     "drifts",

@@ -16,7 +16,7 @@ COUNTERS = (
 """`found` are requests with findings, `unpriced` answered ones that cost nothing."""
 HOUR_GROUPS = ("key_id", "target", "provider", "jurisdiction")
 DAY_GROUPS = ("workspace", "project", *HOUR_GROUPS, "policy_digest")
-"""What outcomes of one organisation are told apart by, within an hour and within a day."""
+"""The columns that distinguish outcomes of one organisation, within an hour and within a day."""
 
 
 def _counters() -> list[Column[int]]:
@@ -89,7 +89,7 @@ traffic_key_days = Table(
     *_counters(),
     Index(None, "organisation", "key_id"),
 )
-"""The same of each key, whoever served it: nothing is left to be added up for one day of a key."""
+"""The same for each key, whoever served it, so that one day of a key needs no summing."""
 
 batch_costs = Table(
     "batch_costs",
@@ -99,7 +99,7 @@ batch_costs = Table(
     Column("requests", BigInteger, nullable=False),
     Column("cost_microusd", BigInteger, nullable=False),
 )
-"""What the lines of each batch cost together, as long as the batch is kept."""
+"""The total cost of each batch's lines, as long as the batch is kept."""
 
 rollup_cursors = Table(
     "rollup_cursors",
@@ -108,4 +108,4 @@ rollup_cursors = Table(
     Column("sequence", BigInteger, nullable=False),
     Column("time_zone", String(64), nullable=False),
 )
-"""Up to which number an organisation's records are added up, and in whose days."""
+"""The number up to which an organisation's records are added up, and the zone of its days."""

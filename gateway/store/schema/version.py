@@ -33,7 +33,7 @@ from gateway.store.schema.tables import metadata
 _MIGRATE = "run `gatewright database migrate`"
 NO_SCHEMA = f"the database has no schema yet: {_MIGRATE}"
 _NAMED = 3
-"""So many tables of another program are named."""
+"""This many tables of another program are named."""
 _LOCK = 0x6761_7465
 """Any number, as long as every Gatewright process takes the same one."""
 
@@ -44,7 +44,7 @@ schema_floor = Table(
     Column("floor", String(32), nullable=False),
     CheckConstraint("id = 1", name="one_row"),
 )
-"""One row, written by whoever migrates. Older programs read it: it never changes its form."""
+"""One row, written by whoever migrates. Older programs read it, so its form never changes."""
 
 
 class Migration(Struct, frozen=True):
@@ -91,7 +91,7 @@ async def require_permitted_schema(database: Database) -> str:
     """Check that the schema is this program's own, or a newer one on which it may still run.
 
     Returns:
-        What to say of a newer one; empty where it is this program's own.
+        A note on a newer one; empty if it is this program's own.
 
     Raises:
         StartupRefused: it is neither.
@@ -182,12 +182,12 @@ def refuse_newer(found: str) -> None:
 
 
 def is_newer(version: str, than: str) -> bool:
-    """Of two versions; what is no version of ours is not newer than any."""
+    """Compares two versions; one that is not ours is not newer than any."""
     return version.isdecimal() and than.isdecimal() and int(version) > int(than)
 
 
 def floor_of(connection: Connection) -> str:
-    """The oldest schema whose programs may run on this one; empty where that cannot be read."""
+    """The oldest schema whose programs may run on this one; empty if that cannot be read."""
     if not inspect(connection).has_table(schema_floor.name):
         return ""
     found = connection.scalars(select(schema_floor.c.floor)).all()

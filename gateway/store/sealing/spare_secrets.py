@@ -57,7 +57,7 @@ class SpareSecretTable:
         self._clock = clock
 
     async def of(self, name: str) -> dict[str, SpareSecret]:
-        """By kind; a former version whose time is over counts as gone. Raises NotReady."""
+        """The versions by kind; a former one whose time is over counts as gone. Raises NotReady."""
         return {each.kind: each for each in await self._listed(_C.name == name)}
 
     async def expired(self) -> Sequence[SpareSecret]:
@@ -67,7 +67,7 @@ class SpareSecretTable:
         return [_spare(row) for row in rows]
 
     async def prepare(self, name: str, value: Secret[str], by: str, *, expected: int) -> int:
-        """Seal a next version beside the one in use; its number is returned.
+        """Seal a next version beside the one in use; returns its number.
 
         `expected` is the next version that was seen, 0 for none: that one is replaced.
 
@@ -85,7 +85,7 @@ class SpareSecretTable:
         return version
 
     async def switch(self, name: str, *, expected: int, in_use: int, keep_s: float) -> SpareSecret:
-        """Use the next version from now on; the one before is returned, and kept for a while.
+        """Use the next version from now on; returns the previous one, which is kept for a while.
 
         Raises:
             RequestInvalid: there is no next version.
@@ -103,14 +103,14 @@ class SpareSecretTable:
         return _spare(former)
 
     async def put_back(self, name: str, *, expected: int, in_use: int, coming: int) -> int:
-        """Use the former version again; the one in use becomes the next one, in place of `coming`.
+        """Use the former version again; the one in use becomes the next one, replacing `coming`.
 
         `coming` is the next version that was seen, 0 for none.
 
         Raises:
             RequestInvalid: there is none, or its time is over.
-            ChangedMeanwhile: one of the three is not the one that was seen. What somebody set since
-                would go out of use for an older value, and what they prepared would be destroyed.
+            ChangedMeanwhile: one of the three is not the one that was seen. A newer value would be
+                replaced by an older one, and a prepared one would be destroyed.
         """
         async with self._database.writing() as connection:
             current = await _in_use(connection, name, in_use)
@@ -160,14 +160,14 @@ class SpareSecretTable:
 
 
 class Retirement:
-    """Destroys former versions whose time is over; each is on record."""
+    """Destroys former versions whose time is over; each is recorded."""
 
     def __init__(self, table: SpareSecretTable, deeds: Deeds) -> None:
         self._table = table
         self._deeds = deeds
 
     async def tend(self) -> None:
-        """Look once; raises NotReady."""
+        """Check once; raises NotReady."""
         for each in await self._table.expired():
             after = {"name": each.name, "version": each.version, "fingerprint": each.fingerprint}
             with suppress(ChangedMeanwhile):
@@ -182,7 +182,7 @@ def _spare(row: Any) -> SpareSecret:
 async def _in_use(
     connection: AsyncConnection, name: str, expected: int | None = None
 ) -> dict[str, Any]:
-    """The row in use, locked: who changes a secret does it one after the other."""
+    """The row in use, locked: changes of a secret happen one after the other."""
     query = select(sealed_secrets).where(sealed_secrets.c.name == name).with_for_update()
     row = (await connection.execute(query)).mappings().one_or_none()
     if row is None:
@@ -195,7 +195,7 @@ async def _in_use(
 async def _require(
     connection: AsyncConnection, name: str, kind: SpareKind, expected: int
 ) -> dict[str, Any]:
-    """The row of a kind, with the version that was seen; empty where none was, and none is."""
+    """The row of a kind, with the version that was seen; empty if none was seen and none exists."""
     query = select(spare_secrets).where(_C.name == name, _C.kind == kind)
     row = (await connection.execute(query)).mappings().one_or_none()
     if (row["version"] if row else 0) != expected:
