@@ -85,7 +85,7 @@ class Holding(Struct, frozen=True):
     """What an erasure destroys, by name."""
 
     lines: Mapping[str, frozenset[int]]
-    """Of each batch, including lines that are only in its files by now."""
+    """The lines of each batch, including those that are only in its files by now."""
     files: Sequence[Taken]
     answers: Sequence[tuple[Project, str]]
     numbers: Holdings

@@ -76,7 +76,7 @@ workspaces = Table(
     Column("key_tokens_per_minute", BigInteger),
     Column("key_concurrent_requests", BigInteger),
 )
-"""What people call a team; `key_*` is what a new key in it gets where nobody says otherwise."""
+"""What people call a team; `key_*` are the defaults for new keys in it."""
 
 projects = Table(
     "projects",
@@ -119,9 +119,9 @@ virtual_keys = Table(
     ),
     Index(None, "organisation", "workspace", "project"),
 )
-"""`former_*` is the secret before a rotation, still good until `former_until_us`.
+"""`former_*` is the secret before a rotation, still valid until `former_until_us`.
 
-What has a `workload` is proved by tokens of an issuer; nobody knows the secret of its digest.
+A key with a `workload` is proved by tokens of an issuer; nobody knows the secret of its digest.
 """
 
 key_proposals = Table(
@@ -142,7 +142,8 @@ key_proposals = Table(
     Index(None, "organisation", "state"),
     Index(None, "key_id"),
 )
-"""That a key may do more: what it may now (`seen`), and what is `wanted`, both as JSON."""
+"""Proposals that a key may do more: its present scope (`seen`) and the `wanted` one, both as
+JSON."""
 
 budgets = Table(
     "budgets",
@@ -184,7 +185,7 @@ budget_raises = Table(
     Index(None, "account", "window_kind"),
     Index(None, "state", "until_us"),
 )
-"""That a limit be larger: for good where `until_us` is 0, else `back` is put in force then."""
+"""Requests for a larger limit: permanent if `until_us` is 0, otherwise `back` is restored then."""
 
 budget_leases = Table(
     "budget_leases",
@@ -216,7 +217,7 @@ budget_hearings = Table(
     Column("heard_us", BigInteger, nullable=False),
 )
 """From when on a worker charged a limit, by its own clock. `since_us` is when the limit was set,
-which may have been set anew since, or when a window began that was not there yet by its clock."""
+which may have been set again since, or when a window began that by its clock had not yet."""
 
 sealed_secrets = Table(
     "sealed_secrets",
@@ -256,9 +257,10 @@ key_checks = Table(
     Column("sealed", LargeBinary, nullable=False),
     Column("made_us", BigInteger, nullable=False),
 )
-"""A known text under each key that lies outside of the database: what tells a wrong one.
+"""A known text under each key that lies outside of the database, to recognise a wrong key.
 
-The present master key is `master_key`; each that stood beside one also has a row by its id."""
+The present master key is `master_key`; each that stood beside one also has a row by its id.
+"""
 
 people = Table(
     "people",
@@ -272,9 +274,9 @@ people = Table(
     Column("of_token", Boolean, nullable=False, server_default=false()),
     UniqueConstraint("subject"),
 )
-"""Who may sign in to the control plane; `subject` is an OpenID provider's word for them.
+"""People who may sign in to the control plane; `subject` is an OpenID provider's name for them.
 
-`of_token`: the link that they came in by was made with the admin token, so its holder may be them.
+`of_token`: their link was made with the admin token, so its holder may be this person.
 """
 
 role_grants = Table(
@@ -296,7 +298,7 @@ invitations = Table(
     Column("made_us", BigInteger, nullable=False),
     Column("until_us", BigInteger, nullable=False),
 )
-"""Links that wait to be followed; of a person at most one."""
+"""Unused links; each person has at most one."""
 
 setup_links = Table(
     "setup_links",
@@ -304,7 +306,7 @@ setup_links = Table(
     Column("digest", LargeBinary(32), primary_key=True),
     Column("until_us", BigInteger, nullable=False),
 )
-"""Links that make the first person, while nobody exists."""
+"""Links that make the first person, while no person exists."""
 
 admin_sessions = Table(
     "admin_sessions",
@@ -323,8 +325,8 @@ admin_sessions = Table(
     Index(None, "vouched_subject"),
     Index(None, "vouched_sid"),
 )
-"""Who is signed in; of the session's id only a digest. `vouched_*` are digests of what an OpenID
-provider calls the person and its own session, and its identity token lies sealed beside them."""
+"""Sessions of people; of a session's id only a digest. `vouched_*` are digests of an OpenID
+provider's names for the person and its own session; its identity token is sealed beside them."""
 
 budget_alerts = Table(
     "budget_alerts",
@@ -339,8 +341,8 @@ budget_alerts = Table(
     Column("spent_microusd", BigInteger, nullable=False, server_default="0"),
     Column("again_above_microusd", BigInteger),
 )
-"""Limit and spending are those at the time of the claim. `again_above_microusd` is set where a
-higher limit made the share less: told again when it is reached under a limit above this one."""
+"""Limit and spending are those at the time of the claim. `again_above_microusd` is set if a higher
+limit made the share smaller: the alert is sent again when it is reached under a higher limit."""
 
 late_bookings = Table(
     "late_bookings",
@@ -349,7 +351,7 @@ late_bookings = Table(
     Column("booked_us", BigInteger, nullable=False),
     Index(None, "booked_us"),
 )
-"""Requests whose cost was added to budgets by itself, and not through a lease: once each."""
+"""Requests whose cost was added to budgets separately, not through a lease: once each."""
 
 parked_money = Table(
     "parked_money",
@@ -365,9 +367,9 @@ parked_money = Table(
     Column("is_ending", Integer, nullable=False),
     Index(None, "worker", "incarnation", "account", "window_kind"),
 )
-"""What of a lease is set aside for a parked line. Where the lease is written off it goes back, and
-whoever ends the line pays for it then; but with `is_ending` it counts as spent, because the line's
-cost may be booked already."""
+"""The part of a lease reserved for a parked line. If the lease is written off it goes back, and
+whoever ends the line pays for it then; with `is_ending` it counts as spent instead, because the
+line's cost may be booked already."""
 
 rate_limits = Table(
     "rate_limits",
@@ -388,4 +390,4 @@ saved_views = Table(
     Column("filter", Text, nullable=False),
     Column("created_us", BigInteger, nullable=False),
 )
-"""What somebody looks at again: a filter under a name of theirs, in one organisation."""
+"""A filter that a person saved under a name, in one organisation."""
