@@ -303,7 +303,7 @@ def checked(incident: Incident, now_us: int) -> Incident:
 
 
 def _check_times(incident: Incident, now_us: int) -> None:
-    """What is kept is shown in every zone, and counted: nanoseconds, say, would be neither."""
+    """Refuse times that cannot be shown in every zone and counted with, such as nanoseconds."""
     if incident.noticed_us > now_us:
         raise RequestInvalid("nobody can have noticed it in the future", parameter="noticed")
     if incident.noticed_us < 0:

@@ -98,7 +98,7 @@ class DeedsAgain:
         self._clock = clock
 
     async def perform(self, known: int) -> Again:
-        """Withdraw what was withdrawn since the deed of number `known`; for most kinds, since ever.
+        """Repeat withdrawals since the deed of number `known`; of most kinds, earlier ones too.
 
         Raises:
             NotReady: the database does not answer.
