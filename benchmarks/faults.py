@@ -1,4 +1,4 @@
-"""What a caller sees for each thing an upstream can do wrong: one request each, in a table."""
+"""What a caller sees for each upstream fault: one request each, in a table."""
 
 import json
 import socket
@@ -11,7 +11,7 @@ from benchmarks.processes import Contestant, ask
 
 
 WAIT_S = 4.0
-"""A caller's patience; an upstream that hangs is waited for no longer."""
+"""A caller's patience: the longest wait for an upstream that hangs."""
 CANCEL_AFTER_S = 0.3
 LEAVES = 10
 PLAIN = (
@@ -69,7 +69,7 @@ def send(contestant: Contestant, body: bytes) -> socket.socket:
 
 
 def call(contestant: Contestant, upstream: int, body: bytes, *, stream: bool = False) -> str:
-    """One request, described in a cell."""
+    """The result of one request, as a table cell."""
     tries = stats(upstream)["requests"]
     start_s = time.monotonic()
     received, ending = b"", ""
@@ -98,9 +98,9 @@ def call(contestant: Contestant, upstream: int, body: bytes, *, stream: bool = F
 
 
 def leave(contestant: Contestant, upstream: int, body: bytes) -> str:
-    """Close before the answer's end, again and again: how soon does the upstream hear of it?
+    """Close before the answer's end, again and again: how soon does the upstream notice?
 
-    Both processes read the one monotonic clock of the machine.
+    Both processes read the machine's one monotonic clock.
     """
     took_ms = []
     for _ in range(LEAVES):

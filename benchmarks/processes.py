@@ -1,4 +1,4 @@
-"""The processes of a comparison: started on their own core, measured, stopped."""
+"""The processes of a comparison: started on a core of their own, measured, stopped."""
 
 import http.client
 import json
@@ -28,7 +28,7 @@ def free_port() -> int:
 
 
 def pinned(command: list[str], core: int) -> list[str]:
-    """On one core where there are two: the load must not run on the gateway's."""
+    """On one core if there are two: the load must not run on the gateway's."""
     return ["taskset", "-c", str(core), *command] if (os.cpu_count() or 1) > 1 else command
 
 
@@ -57,9 +57,9 @@ class Contestant:
         is_encrypted: bool = False,
         database_url: str = "",
     ) -> None:
-        """`project` is the checkout that is measured; encrypted it has a certificate of its own.
+        """`project` is the measured checkout; with encryption it gets a certificate of its own.
 
-        `database_url` names an empty database that takes the place of the file's own.
+        `database_url` names an empty database that replaces the file's own.
         """
         self.is_encrypted = is_encrypted
         self._database_url = database_url
@@ -79,7 +79,7 @@ class Contestant:
         self._process: subprocess.Popen[bytes] | None = None
 
     def _certified(self) -> dict[str, str]:
-        """A certificate for the occasion, as the variables that name it."""
+        """A certificate for the run, as the variables that name it."""
         chain, key = self._work / "own.crt", self._work / "own.key"
         made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
         made += ["-nodes", "-days", "2", "-subj", "/CN=127.0.0.1", "-out", str(chain)]
@@ -88,14 +88,14 @@ class Contestant:
         return {f"{prefix}CERTIFICATE_FILE": str(chain), f"{prefix}KEY_FILE": str(key)}
 
     def _ask(self, body: bytes) -> int:
-        """The status of one question; of an encrypted one only whether it listens."""
+        """The status of one request; for an encrypted gateway, only whether it listens."""
         if not self.is_encrypted:
             return ask(self.port, "POST", self.path, body, self.headers)[0]
         with socket.create_connection(("127.0.0.1", self.port), 5):
             return 200
 
     def start(self, body: bytes) -> float:
-        """Prepare and start it; seconds from the start to the first 200."""
+        """Prepare and start it; returns the seconds from the start to the first 200."""
         self._work.mkdir(parents=True)
         for name, text in self.plan.get("files", {}).items():
             (self._work / name).write_text(self._filled(text))
@@ -150,10 +150,10 @@ class Contestant:
         self._process.send_signal(number)
 
     def wait_for(self, file: Path, patience_s: float = STOP_S) -> None:
-        """Until it has made a file.
+        """Wait until it has made a file.
 
         Raises:
-            TimeoutError: it did not in time.
+            TimeoutError: the file was not made in time.
         """
         end_s = time.monotonic() + patience_s
         while not file.exists():

@@ -1,4 +1,4 @@
-"""A syslog server and an HTTP collector on loopback that keep every byte they are sent."""
+"""A syslog server and an HTTP collector on loopback that keep every byte they receive."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,7 +8,7 @@ from aiohttp import web
 
 
 class Collectors:
-    """What was delivered, and the settings that have it delivered here."""
+    """Everything delivered, and the settings that deliver it here."""
 
     def __init__(self) -> None:
         self.syslog = bytearray()
@@ -28,7 +28,7 @@ class Collectors:
 
 @asynccontextmanager
 async def collecting() -> AsyncIterator[Collectors]:
-    """Both, listening; one sink of each kind in their settings."""
+    """Both, listening; their settings have one sink of each kind."""
     collectors = Collectors()
     server = await asyncio.start_server(collectors.serve, "127.0.0.1", 0)
     application = web.Application(client_max_size=1 << 26)

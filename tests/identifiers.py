@@ -1,4 +1,4 @@
-"""Identifiers with right check digits, made at run time: nothing that looks real is committed."""
+"""Identifiers with correct check digits, made at run time: nothing that looks real is committed."""
 
 import random
 

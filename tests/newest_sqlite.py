@@ -1,4 +1,4 @@
-"""A SQLite database at the newest schema, made once a process: migrating takes half a second."""
+"""A SQLite database at the newest schema, made once per process: migrating takes half a second."""
 
 import asyncio
 import tempfile
@@ -16,7 +16,7 @@ Told = TypeVar("Told")
 
 @cache
 def newest_sqlite() -> bytes:
-    """What its file holds."""
+    """The content of its file."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "template.db"
         run_apart(migrate(f"sqlite+aiosqlite:///{path}"))
@@ -24,6 +24,6 @@ def newest_sqlite() -> bytes:
 
 
 def run_apart(work: Coroutine[Any, Any, Told]) -> Told:
-    """Run on a loop and in a thread of its own: fixtures may be asked for while a loop runs."""
+    """Run on a loop and in a thread of its own: fixtures may be requested while a loop runs."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()

@@ -27,11 +27,11 @@ GIVEN_OUT = frozenset(
         "GatewrightPromptsOrAnswersDrift",
     }
 )
-"""Names that installations route and silence alerts by."""
+"""Names by which installations route and silence alerts."""
 
 
 def test_no_name_that_was_given_out_is_another() -> None:
-    """A row that is worded anew keeps its name by `tests.alarms.KEPT`."""
+    """A reworded row keeps its name by `tests.alarms.KEPT`."""
     assert {each.name for each in alarms()} >= GIVEN_OUT
 
 

@@ -45,7 +45,7 @@ class Fitted:
         self.gain = stacking.fit_gain(values, own, labels, chosen)
         self.weak = stacking.fit_chance(values, own, 1 - labels.weak_fails[chosen], weight)
         self.strong = stacking.fit_chance(values, own, 1 - labels.strong_fails[chosen], weight)
-        # What was measured says how likely; the templates only say which is harder.
+        # Measured rows decide how likely; the templates only say which is harder.
         measured = labels.sets[chosen] != REQUESTS
         self.scores = self.gain(values, own)[measured]
         self.gain_calibration = platt(self.scores, labels.better[chosen][measured])
@@ -59,7 +59,7 @@ def platt(raw: Array, truth: Array) -> Logistic:
 
 
 def train(rows: Sequence[Row], answers: Mapping[str, str], data: dict[str, str]) -> Weights:
-    """The artefact's weights from all the rows given, and the cheap model's answers to some.
+    """The artefact's weights from all the given rows, and the cheap model's answers to some.
 
     The templates' requests are added to the rows; tiers and novelty are those of the rows alone.
     """
@@ -128,14 +128,14 @@ def _expert(stack: Stack, scale: ShapeScale, calibration: Logistic) -> Expert:
 
 
 def _floats(values: Any) -> tuple[float, ...]:
-    """Six digits: what differs behind them is the order in which a library's threads added."""
+    """Six digits: later ones depend on the order in which a library's threads added."""
     return tuple(float(f"{value:.6g}") for value in values)
 
 
 def predictions(
     model: ComplexityModel, rows: Sequence[Row], answers: Mapping[str, str]
 ) -> tuple[list[bytes], list[bytes]]:
-    """Lines for score.py: prompt only, and the cascade where there is a cheap answer."""
+    """Lines for score.py: prompt only, and the cascade if there is a cheap answer."""
     alone, cascade = [], []
     for row in rows:
         judged = model.assess(row.prompt)
@@ -153,7 +153,7 @@ def write_out_of_fold(
 ) -> None:
     """Predictions, each row judged by an artefact that was trained without it.
 
-    The cascade's go into a file of the same name with `.cascade` in front of the suffix.
+    The cascade's go into a file of the same name with `.cascade` before the suffix.
     """
     alone: list[bytes] = []
     cascade: list[bytes] = []
@@ -169,7 +169,7 @@ def write_out_of_fold(
 
 
 def main(arguments: list[str]) -> None:
-    """Train and store; raises `OSError` where the data or the folder are not as they should."""
+    """Train and store; raises `OSError` if the data or the folder are not as they should be."""
     parser = argparse.ArgumentParser(prog="gatewright train complexity", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of the labelled sets")
     parser.add_argument("--out", type=Path, default=artefact.DIRECTORY)

@@ -22,15 +22,15 @@ def options(memory_bytes: int = _RULE_MEMORY_BYTES) -> re2.Options:
 
 
 class Gate:
-    """Sets of triggers; `hits` names those that occur in a text.
+    """Sets of triggers; `hits` returns those that occur in a text.
 
     One automaton for all triggers would meet a new state at almost every character; in a few
-    automata their states stay few, and stay in the cache. A set is only asked when its condition
+    automata the states stay few, and stay in the cache. A set is only searched if its condition
     occurs: two digits near each other, or a long run of letters and digits.
     """
 
     def __init__(self, sets: tuple[tuple[str, tuple[str, ...]], ...]) -> None:
-        """`sets` are pairs of a condition, "" for none, and triggers."""
+        """`sets` are pairs of a condition ("" for none) and triggers."""
         self._sets = []
         first = 0
         for condition, triggers in sets:

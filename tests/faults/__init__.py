@@ -1,1 +1,1 @@
-"""What goes wrong, over real HTTP: bad input, broken upstreams, leaving callers, failing disks."""
+"""Faults over real HTTP: bad input, broken upstreams, leaving callers, failing disks."""

@@ -1,6 +1,7 @@
-"""One worker process of the overspending test: its own ledger, told on standard input what to do.
+"""One worker process of the overspending test: its own ledger, controlled by standard input.
 
-Each line is a round as JSON; the answer is a line with what was admitted, when, and at what cost.
+Each line is a round as JSON; the answer is a line that says what was admitted, when, and at what
+cost.
 """
 
 import asyncio

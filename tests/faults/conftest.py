@@ -1,4 +1,4 @@
-"""One running gateway per module; a module says its settings in `SETTINGS`."""
+"""One running gateway per module; a module defines its settings in `SETTINGS`."""
 
 import shutil
 from collections.abc import AsyncIterator, Iterator

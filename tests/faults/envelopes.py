@@ -1,4 +1,4 @@
-"""What both vendors' clients expect of an error, and callers who check all of it at once."""
+"""Error envelopes as both vendors' clients expect them, and callers who check every part."""
 
 import re
 from collections.abc import AsyncIterable, Callable, Mapping

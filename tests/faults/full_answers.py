@@ -1,6 +1,6 @@
-"""An answer of each vendor that says something in every place its API documents, and in others.
+"""An answer of each vendor with text in every place its API documents, and in others.
 
-Whole, and as the events of a stream. Every text in them is harmless; a test puts something else
+Complete, and as the events of a stream. Every text in them is harmless; a test puts something else
 into one place at a time.
 """
 

@@ -1,7 +1,7 @@
-"""One request per door that says something in every place its dialect knows, and in unknown ones.
+"""One request per endpoint with text in every place its dialect knows, and in unknown ones.
 
-Every text in them is harmless, so that each reaches the managed target that it names; a test puts
-something else into one place at a time.
+Every text in them is harmless, so that each request reaches the managed target that it names; a
+test puts something else into one place at a time.
 """
 
 import base64

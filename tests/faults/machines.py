@@ -1,4 +1,4 @@
-"""Machines on one database, each with an audit folder, and what an erasure did of each."""
+"""Machines on one database, each with an audit folder, and the effect of an erasure on each."""
 
 import asyncio
 import json

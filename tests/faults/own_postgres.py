@@ -1,4 +1,4 @@
-"""A PostgreSQL of a test's own, which may be stopped, killed, frozen and made read-only."""
+"""A PostgreSQL server for one test, which may be stopped, killed, frozen and made read-only."""
 
 import shutil
 import signal

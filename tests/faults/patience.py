@@ -1,7 +1,7 @@
 """A gateway that waits for silent upstreams as its settings say, and long for all others.
 
-Settings of half a second end a test of silence soon. On a busy machine a good answer takes longer
-than that now and then, and then it would be another fault that a test looks at.
+Settings of half a second end a test of silence quickly. On a busy machine a good answer sometimes
+takes longer, and the test would then see another fault.
 """
 
 from collections.abc import Callable, Coroutine

@@ -1,4 +1,4 @@
-"""A database that can be looked into, copied and put back, and commands typed beside a gateway."""
+"""A database that can be inspected, copied and restored, and commands typed beside a gateway."""
 
 import asyncio
 import os

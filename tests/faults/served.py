@@ -1,4 +1,4 @@
-"""A machine's worker as a process of its own, which may be killed at one step of what it does."""
+"""A machine's worker as a separate process, which may be killed at one step of its work."""
 
 import asyncio
 import signal

@@ -1,8 +1,8 @@
 """A process whose signer and file sink meet one failing system call after the other.
 
 See `failing_calls.c`. For each call, error and place: a worker opens its signing key, signs and
-carries checkpoints out, and delivers to a file; then it makes two rounds more, of which nothing
-fails. What is in the database is then outside of it, too, and everything can still be verified.
+exports checkpoints, and delivers to a file; then it makes two more rounds without a failure. After
+that, the content of the database has also been exported, and everything can still be verified.
 """
 
 import asyncio

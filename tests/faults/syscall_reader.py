@@ -1,7 +1,7 @@
-"""A process that reads a whole log while one system call after the other fails on its segments.
+"""A process that reads a complete log while one system call after the other fails on its segments.
 
-See `failing_calls.c`. For each reader, call, error and place: it says what is there, or that it
-could not read it. It never says that something is damaged, missing or ended for want of a call.
+See `failing_calls.c`. For each reader, call, error and place: it reports what is there, or that it
+could not read it. A failed call never makes it report something as damaged, missing or ended.
 """
 
 import asyncio

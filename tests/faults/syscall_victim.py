@@ -1,7 +1,7 @@
 """A process whose audit log meets one failing system call after the other; see `failing_calls.c`.
 
-For each call, error and place: a writer starts, records, closes; what it acknowledged must be there
-afterwards, the chain whole, a restart possible, and the database's view of it without a fault.
+For each call, error and place: a writer starts, records, closes; everything it acknowledged must be
+there afterwards, the chain complete, a restart possible, and the database's view of it correct.
 """
 
 import asyncio

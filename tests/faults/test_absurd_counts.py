@@ -1,4 +1,4 @@
-"""Token counts that no answer can have: they are not believed, and nobody's money stands still."""
+"""Impossible token counts of an answer are not believed, and block nobody's budget."""
 
 import asyncio
 from collections.abc import AsyncIterator

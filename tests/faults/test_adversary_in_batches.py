@@ -1,4 +1,4 @@
-"""What is hidden in files of requests leaves neither line by line nor in a vendor's own batches."""
+"""Data hidden in files of requests leaves neither line by line nor in a vendor's own batches."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""All upstreams of one kind are down: policy's fallback serves, and what must stay home waits."""
+"""All upstreams of one kind are down: the fallback serves, and what must stay home waits."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Answers that were cut or refused: their records say so, and those of whole answers do not."""
+"""Answers that were cut or refused: their records say so, and those of complete answers do not."""
 
 import pytest
 

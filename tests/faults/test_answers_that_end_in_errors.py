@@ -1,4 +1,4 @@
-"""Answers that end with an error inside: charged as counted, and told as what they say."""
+"""Answers that end with an error: charged as counted, and reported as the error they state."""
 
 import aiohttp
 import msgspec

@@ -1,4 +1,4 @@
-"""Whatever a stranger sends: an error in the stranger's own dialect, written down, sent nowhere."""
+"""Any bad input of a stranger: an error in the stranger's dialect, recorded, sent nowhere."""
 
 import asyncio
 import gzip

@@ -1,4 +1,4 @@
-"""An upstream that answers nobody for a while costs a batch time, and not its lines."""
+"""An upstream that answers nobody for a while costs a batch time, but no lines."""
 
 import asyncio
 from collections import Counter

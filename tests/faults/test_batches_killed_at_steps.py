@@ -1,7 +1,7 @@
-"""A worker that is killed at each step of a batch of sixty lines, which its next life ends.
+"""A worker is killed at each step of a batch of sixty lines, and completes it after a restart.
 
-Each line has one answer, each request one outcome, and the vendor has each line once, but where it
-is killed with an answer on its way that it can never ask for again.
+Each line has one answer, each request one outcome, and the vendor has each line once, except if the
+worker is killed while an answer that it cannot request again is on its way.
 """
 
 import asyncio

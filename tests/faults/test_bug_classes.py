@@ -1,4 +1,4 @@
-"""The eighteen classes of bugs that others had: each is named in SECURITY.md with what holds it."""
+"""Eighteen classes of bugs of other gateways: SECURITY.md names each, and what prevents it."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""Marked secrets and marked content go through every path; outside the answer they are nowhere."""
+"""Marked secrets and content go through every path, and appear nowhere outside the answer."""
 
 import asyncio
 import io

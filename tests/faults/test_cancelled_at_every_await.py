@@ -1,7 +1,7 @@
 """A request that is cancelled at any of its awaits leaves no money reserved and no intent open.
 
-Not at random moments but at each one: the journey is driven by hand, and at its n-th suspension
-the cancellation arrives, for every n until it gets through.
+Not at random moments but at each one: the test drives the journey by hand, and the cancellation
+arrives at its n-th suspension, for every n until it gets through.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Whatever changes while a request is under way: it ends as it was decided, and the next does not.
+"""Changes while a request is under way: it ends as it was decided, and the next does not.
 
 A policy, a rollback, a canary, an appointment, prices, a key and a limit change in the middle of a
 stream, between two attempts, and before a hedge. Parked lines of batches are in

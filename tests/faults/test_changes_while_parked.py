@@ -1,7 +1,7 @@
-"""What changes while one line of a batch is with its vendor, and another waits for its turn.
+"""Changes while one line of a batch is with its vendor, and another waits for its turn.
 
-The one ends as it was decided, by that version and at those prices; the other is decided when it is
-sent. Requests of callers who wait are in `test_changes_meanwhile`.
+The first ends as it was decided, by that version and at those prices; the second is decided when it
+is sent. Requests of waiting callers are in `test_changes_meanwhile`.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Somebody sets the clock: it is on record, order and numbers hold, and no window opens twice."""
+"""Somebody sets the clock: it is recorded, order and numbers hold, and no window opens twice."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Workers whose clocks are minutes apart: leases end by the database's, each line is sent once."""
+"""Workers whose clocks differ by minutes: leases end by the database's, each line is sent once."""
 
 import asyncio
 from collections.abc import AsyncIterator

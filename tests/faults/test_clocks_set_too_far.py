@@ -1,4 +1,4 @@
-"""A clock that is set too far for a while: nothing is thrown away, skipped or held up for it."""
+"""A clock set too far ahead or back for a while causes no loss, gap or delay."""
 
 import secrets
 

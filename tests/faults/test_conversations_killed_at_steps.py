@@ -1,7 +1,7 @@
-"""SIGKILL to a worker at each step of a turn with a conversation: it is free again soon, and whole.
+"""SIGKILL at each step of a turn: its conversation is soon free again, and complete.
 
-What the killed turn asked and answered stands in it once or not at all, each intent has its end,
-and nothing that was spent is forgotten.
+The question and the answer of the killed turn are in it once or not at all, each intent has its
+end, and no spending is forgotten.
 """
 
 import asyncio

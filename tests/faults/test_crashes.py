@@ -1,4 +1,4 @@
-"""Even what nobody foresaw is an error in the caller's dialect, on record, with nothing kept."""
+"""Even an unforeseen error is told in the caller's dialect, recorded, and leaves nothing held."""
 
 from typing import Any
 

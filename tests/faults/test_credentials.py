@@ -1,4 +1,4 @@
-"""Every way to not have a key gets the same words, and a key that ended is dead everywhere."""
+"""Every way to lack a valid key gets the same words, and an ended key is dead everywhere."""
 
 import asyncio
 import secrets

@@ -1,4 +1,4 @@
-"""An upstream whose connection ends at any byte of its reply: whole, or an error told as one."""
+"""An upstream's connection ends at any byte: the reply is complete, or told as an error."""
 
 import asyncio
 import socket

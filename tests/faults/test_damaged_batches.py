@@ -1,4 +1,4 @@
-"""Rows of batches that do not open any more: each is its own loss, and nobody waits for it."""
+"""Batch rows that can no longer be decrypted: each is lost alone, and nobody waits for it."""
 
 import asyncio
 from pathlib import Path

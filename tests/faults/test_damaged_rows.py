@@ -1,4 +1,4 @@
-"""Rows of batches and files that do not open any more: what is left of each is shown, and ends."""
+"""Rows of batches and files that can no longer be decrypted: the rest is shown, and ends."""
 
 import asyncio
 from collections.abc import Iterator

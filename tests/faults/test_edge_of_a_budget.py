@@ -1,8 +1,8 @@
-"""Callers who press on the last of a budget, over two workers whose upstreams do what they like.
+"""Callers compete for the last of a budget, over two workers with unreliable upstreams.
 
-Thousands of tiny requests and some that ask for all there is, streams that are left, races, and
-upstreams that fail, break off and count what cannot be. Nothing is spent beyond the limit, all of
-it can be spent, and afterwards budgets say what outcomes add up to.
+Thousands of tiny requests and some that ask for all there is, streams whose callers leave, races,
+and upstreams that fail, break off and report impossible counts. Nothing is spent beyond the limit,
+all of it can be spent, and afterwards budgets equal the sum of the outcomes.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""A worker that is ended while its requests go on: on record as ended by us, not by their callers.
+"""A worker that is ended during requests: recorded as ended by us, not by their callers.
 
-The server is the one that serves: it waits, then ends what it will not wait for any more.
+The server is the real one: it waits, then ends the requests that it will not wait for any longer.
 """
 
 import asyncio

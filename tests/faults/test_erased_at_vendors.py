@@ -1,4 +1,4 @@
-"""What vendors' batch APIs hold of an erased person goes too; the case says what became of it."""
+"""An erasure also reaches vendors' batch APIs; the case says what became of the data there."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

@@ -1,4 +1,4 @@
-"""Whoever erases has another clock than the worker: what is under way then is not kept."""
+"""The erasing process and the worker have different clocks: data under way is not kept."""
 
 import asyncio
 from pathlib import Path

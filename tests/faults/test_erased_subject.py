@@ -1,6 +1,6 @@
 """An erased person's words are gone from disk, database, its write-ahead log and old backups.
 
-And every proof of what was recorded holds as before: it covers ciphertext.
+Every proof about the records still holds: proofs cover ciphertext.
 """
 
 import json

@@ -1,6 +1,6 @@
 """SIGKILL at each step of an erasure that reaches a second machine: the next start completes it.
 
-Two of the steps, each on one of two databases; all of them on both are `make faults`.
+Two of the steps, each on one of two databases; `make faults` tries all of them on both.
 """
 
 import asyncio

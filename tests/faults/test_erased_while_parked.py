@@ -1,4 +1,4 @@
-"""A line that is erased while it waits for a vendor leaves one outcome, and costs what is owed."""
+"""A line that is erased while it waits for a vendor has one outcome, and its cost is charged."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,4 @@
-"""A schema that is taken down to before erasures reached every folder, and brought up again."""
+"""The schema goes down to a version in which erasures reached one folder, and up again."""
 
 import json
 

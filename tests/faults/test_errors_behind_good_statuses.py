@@ -1,4 +1,4 @@
-"""Errors that come with status 200: told as what they say, judged by it, and paid by nobody."""
+"""Errors with status 200: reported and judged as the error they state, and free of charge."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Sensitive data in every place of every answer: where policy masks, its caller hears of none."""
+"""Sensitive data in every place of every answer: where policy masks, the caller sees none."""
 
 import base64
 import json

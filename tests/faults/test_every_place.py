@@ -1,6 +1,6 @@
-"""Sensitive data in every place of every request: no managed target hears of it.
+"""Sensitive data in every place of every request: none of it reaches a managed target.
 
-In the short run each value stands in a sixth of the places, and each place has a sixth of the
+In the short run each value is tried in a sixth of the places, and each place with a sixth of the
 values; in `make faults` (GATEWRIGHT_FAULT_EVERY_PLACE) all of them everywhere.
 """
 

@@ -1,6 +1,6 @@
 """Each system call of the audit log, its signer and a file sink fails in turn: nothing is lost.
 
-Row 5 of the fault matrix. The calls fail below the interpreter, in the C library's place. `make
+Row 5 of the fault matrix. The calls fail below the interpreter, in place of the C library. `make
 faults` tries more errors.
 """
 

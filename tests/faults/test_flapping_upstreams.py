@@ -1,6 +1,6 @@
 """An upstream that goes up and down every second: callers hardly notice, and stay where they are.
 
-Five minutes of it pass on a clock of the test's own.
+Five minutes pass on a clock of the test's own.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""What an upstream says of tokens and models may be missing, wrong or absurd: nothing is free."""
+"""An upstream's token counts and model may be missing, wrong or absurd: nothing is free."""
 
 from typing import Any
 

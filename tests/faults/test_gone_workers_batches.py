@@ -1,4 +1,4 @@
-"""A worker that was killed and never comes back: another one ends its batches, and its records."""
+"""A killed worker never comes back: another one completes its batches, and its records."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Streams cut, sliced and stalled anywhere: whole text, or an error; never half of it as a whole.
+"""Streams cut, sliced and stalled anywhere: complete text or an error, never half as complete.
 
 Over sockets for what an upstream does with its connection; in one process, through the real
 dispatcher and dialects, for ten thousand ways to slice a body (`make faults`; the suite takes a

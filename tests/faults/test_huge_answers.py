@@ -1,4 +1,4 @@
-"""Whole answers of many megabytes, or of very many parts: others are served while one is read."""
+"""Answers of many megabytes, or with very many parts: others are served while one is read."""
 
 import asyncio
 from collections.abc import AsyncIterator

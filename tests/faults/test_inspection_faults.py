@@ -1,4 +1,4 @@
-"""What could not be inspected counts as secret: it stays in the house or goes nowhere."""
+"""Content that could not be inspected counts as secret: it stays in the house or goes nowhere."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""SIGKILL to a worker that makes answers in the background: each has failed, once, and is paid."""
+"""SIGKILL to a worker that makes background answers: each has failed once, and is paid for."""
 
 import asyncio
 from collections import Counter

@@ -1,7 +1,7 @@
-"""A worker that is killed in one month while lines wait for a vendor, and starts in the next.
+"""A worker is killed in one month while lines wait for a vendor, and starts in the next.
 
-Both are processes of their own, whose clocks are set to the last minutes of this month and to the
-first ones of the next. Which month pays is asked of budgets, and of `costs reconcile`.
+Both are separate processes, whose clocks are set to the last minutes of this month and to the first
+ones of the next. Budgets and `costs reconcile` say which month pays.
 """
 
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""A worker that is killed while lines wait for a vendor: each is paid once, erased ones too."""
+"""A worker is killed while lines wait for a vendor: each is paid once, erased ones too."""
 
 import asyncio
 import signal

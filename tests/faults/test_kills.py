@@ -1,6 +1,6 @@
-"""SIGKILL to a whole data plane under 64 clients: every end that a caller saw is on record, once.
+"""SIGKILL to a data plane under 64 clients: every end that a caller saw is recorded, once.
 
-And every request that an upstream saw has its intent. Fifty kills are `make faults`.
+And every request that an upstream saw has its intent. `make faults` kills fifty times.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""Limits that are lowered, removed, set anew and moved while answers stream through two workers.
+"""Limits are lowered, removed, set anew and moved while answers stream through two workers.
 
-Both are processes of their own, and callers use their vendors' SDKs. Afterwards every budget says
-what its outcomes add up to, to the micro-dollar, and nothing is leased any more. Many rounds are
-`make faults`.
+Both are separate processes, and callers use their vendors' SDKs. Afterwards every budget equals the
+sum of its outcomes, to the micro-dollar, and nothing is leased any more. `make faults` runs many
+rounds.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Masked answers stay so wherever they are had again: in files of batches, and where kept."""
+"""Masked answers stay masked wherever they are read again: in batch files, and where stored."""
 
 import json
 from collections.abc import AsyncIterator

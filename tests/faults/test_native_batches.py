@@ -1,4 +1,4 @@
-"""Lines that vendors' own batch APIs answer: at their price, once, and none that stays home."""
+"""Lines answered by vendors' own batch APIs: at their price, once, and none that must stay home."""
 
 import asyncio
 from collections import Counter

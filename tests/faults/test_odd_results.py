@@ -1,6 +1,6 @@
-"""A vendor whose results are odd, each in its own way: every line ends once, and so does its batch.
+"""A vendor with odd results of every kind: every line ends once, and so does its batch.
 
-All of it is in one file of results, so that what is odd about one line costs no other.
+All of them are in one file of results, so that one odd line costs no other.
 """
 
 import asyncio

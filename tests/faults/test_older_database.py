@@ -1,4 +1,4 @@
-"""A database of yesterday beside the log of today: nothing that was taken away comes back."""
+"""Yesterday's database beside today's log: no money spent and no key revoked comes back."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Two machines on one database that was put back: each number is given to its own record again."""
+"""Two machines on one restored database: each number is given to its own record again."""
 
 import asyncio
 import shutil

@@ -1,4 +1,4 @@
-"""What a server refuses of one caller's request is not kept from it in everybody else's."""
+"""A field that a server refuses in one caller's request is still sent for everybody else."""
 
 from typing import Any
 

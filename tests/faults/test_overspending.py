@@ -1,6 +1,6 @@
-"""Two hundred requests at once on several worker processes never overspend, nor refuse falsely.
+"""Two hundred requests at once on several worker processes: no overspending, no false refusal.
 
-The full run, a hundred seeds on four workers, is `make faults`.
+`make faults` does the full run, a hundred seeds on four workers.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A worker's disk is lost while erased lines of its batches were at a vendor: each is paid once."""
+"""A worker's disk is lost while erased lines of its batches are at a vendor: each is paid once."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Lines that wait for a vendor: taken over, unreadable to a later version, or not to wait."""
+"""Lines that wait for a vendor: taken over, unreadable to a later version, or sent one by one."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

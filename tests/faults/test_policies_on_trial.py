@@ -1,4 +1,4 @@
-"""Hostile policy documents, and canaries that do harm: what is live stays, or comes back.
+"""Hostile policy documents, and harmful canaries: the live version stays, or comes back.
 
 Fault rows 38 and 39. The suite mutates a few hundred documents; `make faults` ten thousand.
 """

@@ -1,4 +1,4 @@
-"""A thousand publishes under load, and workers that hear of none: one snapshot, or no service."""
+"""A thousand publishes under load, and workers that miss them: one snapshot, or no service."""
 
 import asyncio
 from pathlib import Path

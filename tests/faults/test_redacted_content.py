@@ -1,4 +1,4 @@
-"""How much of what was said the log keeps is policy's: all, with findings blackened, or nothing."""
+"""The policy decides how much content the log keeps: all, with findings blackened, or none."""
 
 import json
 from collections.abc import AsyncIterator

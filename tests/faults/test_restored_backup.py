@@ -1,4 +1,4 @@
-"""An old backup is restored: the worker refuses to start, rather than to write history twice."""
+"""An old backup is restored: the worker refuses to start instead of writing history twice."""
 
 import shutil
 from collections.abc import Callable

@@ -1,6 +1,6 @@
-"""SIGKILL while a process carries retention out: its next start completes it.
+"""SIGKILL while a process carries out retention: its next start completes it.
 
-What a hold is on, and what is not past its time, can be read all the while.
+Content under a hold, and content within its retention period, stays readable all the while.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""Rubbish in every field of every endpoint: told in the caller's words, never a defect of ours.
+"""Rubbish in every field of every endpoint: an error in the caller's words, never our defect.
 
-Each field of a rich request is replaced by each of many wrong values, and whole bodies are damaged
-byte by byte. `GATEWRIGHT_FAULT_CASES` says how many cases an endpoint gets; they are the same ones
-every time.
+Each field of a rich request is replaced by each of many wrong values, and complete bodies are
+damaged byte by byte. `GATEWRIGHT_FAULT_CASES` says how many cases an endpoint gets; they are the
+same ones every time.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A policy that has answers scanned: the outcome counts what they contain, and masking hides it."""
+"""A policy that has answers scanned: the outcome counts their findings, and masking hides them."""
 
 import random
 from collections.abc import AsyncIterator

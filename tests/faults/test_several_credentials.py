@@ -1,4 +1,4 @@
-"""Two credentials for one vendor: where one is exhausted, revoked or busy, the other takes over."""
+"""Two credentials for one vendor: if one is exhausted, revoked or busy, the other takes over."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Who sends a long body by drops takes no place that others' bodies need."""
+"""A caller who sends a long body in drops takes no place that others' bodies need."""
 
 import asyncio
 from collections.abc import AsyncIterator

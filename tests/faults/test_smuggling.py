@@ -1,4 +1,4 @@
-"""No field and no header of a request says where it goes, with what credential, or as whom."""
+"""No field or header of a request decides where it goes, with which credential, or as whom."""
 
 from typing import Any
 

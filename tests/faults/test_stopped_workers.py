@@ -1,7 +1,7 @@
-"""A worker that is stopped, loses what it had taken to another one, and goes on as if nothing was.
+"""A stopped worker loses its work to another one, and then resumes as if nothing had happened.
 
-It is a real process, stopped by SIGSTOP at a given step and woken by SIGCONT: what it wants to
-write or send then is refused, each line has one outcome and one end, and is paid once.
+It is a real process, stopped by SIGSTOP at a given step and woken by SIGCONT: everything it then
+tries to write or send is refused, each line has one outcome and one end, and is paid once.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A policy that keeps suspicious results of tools at home: decided, and recorded for a replay."""
+"""A policy that keeps suspicious tool results at home: decided, and recorded for a replay."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

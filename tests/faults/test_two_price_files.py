@@ -1,7 +1,7 @@
 """Two workers of one database whose price files differ, and one of them is edited meanwhile.
 
-Each charges by the prices it has when it lets a request through; records, receipts, budgets and
-reports say the same, and the list of workers that their prices differ.
+Each charges the prices it has when it admits a request. Records, receipts, budgets and reports
+agree, and the list of workers says that their prices differ.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What cannot be read stays home: in every way, in both dialects, whole or streamed."""
+"""Content that cannot be read stays home: of every kind, in both dialects, streamed or not."""
 
 import base64
 import threading

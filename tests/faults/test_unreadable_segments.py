@@ -1,7 +1,7 @@
-"""A segment that cannot be read when a killed worker starts again: it serves, and knows it later.
+"""A killed worker starts again with an unreadable segment: it serves, and catches up later.
 
-What was set aside counts as spent meanwhile and afterwards, once; the outcome comes when the
-segment can be read.
+Money set aside counts as spent meanwhile and afterwards, once; the outcome comes when the segment
+can be read.
 """
 
 import asyncio

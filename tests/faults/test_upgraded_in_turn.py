@@ -1,7 +1,7 @@
 """Workers on one PostgreSQL, upgraded one after the other while they serve.
 
-The newer program is this one with a migration more, with a field more in every record and in every
-report, and in processes of its own.
+The newer program is this one with one more migration, and one more field in every record and in
+every report. It runs in processes of its own.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Whatever an upstream does: the caller's own dialect says so, and no broken answer looks whole."""
+"""Any upstream fault is told in the caller's own dialect, and no broken answer looks complete."""
 
 import asyncio
 from typing import Any

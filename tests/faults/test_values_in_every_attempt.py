@@ -1,7 +1,7 @@
-"""An Aadhaar number under hedges, cascades, retries, fallbacks, trials and probes: it stays home.
+"""An Aadhaar number under hedges, cascades, retries, fallbacks, trials and probes stays home.
 
-Where policy sends veiled requests out instead, every attempt says the same pseudonyms, and
-whichever answers, its caller reads what he wrote.
+If policy sends veiled requests out instead, every attempt uses the same pseudonyms, and the caller
+reads the original values, whichever attempt answers.
 """
 
 import asyncio

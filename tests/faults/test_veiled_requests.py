@@ -1,4 +1,4 @@
-"""A policy that asks for pseudonyms: no value reaches any upstream, every answer has them back."""
+"""A policy that requires pseudonyms: no value reaches an upstream, every answer restores them."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What an upstream's refusal tells its caller: no proof of ours, nothing that is to be masked."""
+"""An upstream's refusal tells its caller no credential of ours, and nothing to be masked."""
 
 import json
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""Sensitive data in every place of every answer: where it is kept it can be read by nobody else.
+"""Sensitive data in every place of every answer: nobody else can read it where it is stored.
 
-What policy has kept of an answer is encrypted, and blackened where it says so. The data stands in
-no file, no log line, no figure, no record and no receipt.
+Recorded content of an answer is encrypted, and blackened if policy says so. The data is in no file,
+no log line, no figure, no record and no receipt.
 """
 
 import io

@@ -1,4 +1,4 @@
-"""What a line costs that a vendor's own batch API answered, or did not, whatever that says."""
+"""The cost of a line that a vendor's own batch API answered, or did not, whatever it reports."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,7 +1,7 @@
-"""Whatever stands in a request in whatever place, records and those who get them do not repeat it.
+"""Records and those who receive them repeat no value of a request, wherever it was.
 
-Identifiers stand where texts do, and where names do: of members, tools, calls, headers and models.
-The policy lets everything go everywhere, so that each body is also read for another vendor.
+Identifiers are put where texts are, and where names are: of members, tools, calls, headers and
+models. The policy lets everything go everywhere, so that each body is also read for another vendor.
 """
 
 import asyncio

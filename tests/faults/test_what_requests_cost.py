@@ -1,7 +1,7 @@
-"""What a request costs is what it caused: every way of asking, every moment of failure.
+"""A request costs what it caused: every way of asking, every moment of failure.
 
 Each upstream call has one truth, told by the fake that served it: it was refused, it was counted
-(and what), or it left and nobody said. Budget, outcome and attempts have to say the same of it.
+(and how), or it was sent and nobody counted. Budget, outcome and attempts must agree with it.
 """
 
 import asyncio

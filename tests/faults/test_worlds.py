@@ -1,8 +1,8 @@
 """Random worlds of faults, fallbacks, canaries, hedges and policy swaps: data stays home.
 
-A recording upstream stands in every jurisdiction. Whatever happens, nothing reaches one that the
-decision had not cleared, and no decision clears what a matching constraint closed. `make faults`
-walks a hundred thousand worlds; the suite a few hundred.
+Every jurisdiction has a recording upstream. Whatever happens, nothing reaches one that the decision
+had not cleared, and no decision clears one that a matching constraint closed. `make faults` walks a
+hundred thousand worlds; the suite a few hundred.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""A path is served as it is documented, and in no other writing.
+"""A path is served only in its documented spelling.
 
-A server in front that lets some paths through and others not compares them letter by letter, or
-after clearing them up in its own way. Whatever we served under a second writing would pass it by.
+A front server that lets some paths through and blocks others compares them letter by letter, or
+after its own normalisation. A second spelling that we served would bypass it.
 """
 
 import asyncio

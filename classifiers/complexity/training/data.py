@@ -16,7 +16,7 @@ PAIRS = {
 """Data set → (weak, strong) model. Only these sets have a licence to ship weights from."""
 
 REQUESTS = "requests"
-"""The set that is drawn from templates of this project: what is said of it was not measured."""
+"""The set drawn from templates of this project: its gains were not measured."""
 _PAIRS = PAIRS | {REQUESTS: ("weak", "strong")}
 ACCEPTABLE = 0.5
 

@@ -30,7 +30,7 @@ _VENDOR = (
 )
 _OPERATOR = r"[ \t\"'`]{0,4}(?:=>|:=|\|{1,2}|[?]?={1,2}|:{1,3}=?|,|>|\x1f)[ \t\"'`=>:|?(\[]{0,6}"
 _ASSIGNED = r"[ \t\"'`]{0,3}(?:=>|:=|\|\||[?=:>]{1,3}|,)[ \t\"'`=]{0,5}"
-# Names of values that are random and no secret.
+# Names of values that are random but not secret.
 _NO_SECRETS = (
     "commit", "sha", "md5", "hash", "digest", "checksum", "etag", "rev", "trace", "span", "request",
     "uuid", "guid", "build", "image", "nonce", "correlation", "integrity", "fingerprint", "version",
@@ -55,7 +55,7 @@ _PREFIXED_GATE = (
     r"|[0-9]{6}-[A-Za-z0-9]|1//0|(?:live|test)_[a-z]{0,3}_?[a-f0-9]|eyJrIjoi)"
 )
 _MNEMONIC = r"(?:mnemonic|(?:seed|recovery|backup)[ _\-]?(?:phrase|words?))"
-# Words of three to eight letters that sentences have and BIP39's English list has not: that one has
+# Words of three to eight letters that sentences have and BIP39's English list lacks: the list has
 # "have", "into" and "they".
 _OF_SENTENCES = frozenset(
     """
@@ -83,7 +83,7 @@ def is_template(text: str) -> bool:
 
 
 def is_placeholder(text: str) -> bool:
-    """A template, or a value that documentation invents where a random one belongs."""
+    """A template, or an invented value in documentation where a random one belongs."""
     lowered = text.lower()
     if is_template(lowered) or len(set(lowered)) < 5:
         return True
@@ -91,7 +91,7 @@ def is_placeholder(text: str) -> bool:
 
 
 def _switches(text: str) -> int:
-    """How often letters give way to digits or the reverse: words and versions seldom do."""
+    """How often letters alternate with digits: in words and versions, seldom."""
     kinds = [char.isdigit() for char in text if char.isalnum()]
     return sum(a != b for a, b in pairwise(kinds))
 
@@ -104,7 +104,7 @@ def prefixed_secret(text: str) -> bool:
 
 
 def _is_random_beside_marks(text: str) -> bool:
-    """Whether a key is left beside what makes a placeholder, as in "ghp_…EXAMPLE"."""
+    """Whether a key remains beside the mark of a placeholder, as in "ghp_…EXAMPLE"."""
     rest = _MARKS.sub("", text)
     digits = sum(map(str.isdigit, rest))
     return (
@@ -130,7 +130,7 @@ def keyed_secret(text: str) -> bool:
 
 
 def vendor_secret(text: str) -> bool:
-    """A value behind a vendor's name: shorter ones and UUIDs count, words and versions do not."""
+    """A value after a vendor's name: shorter ones and UUIDs count, words and versions do not."""
     body = text.strip("=_-./+")
     if keyed_secret(text):
         return True
@@ -161,9 +161,9 @@ _PERCENT = re.compile("%[0-9A-Fa-f]{2}")
 
 
 def assigned_secret(text: str) -> bool:
-    """A value that somebody assigned to a name that nobody listed: random, and not short.
+    """A value assigned to a name that nobody listed: random, and not short.
 
-    What percents stand for is read elsewhere; here they part words of a path.
+    Percent-encoded text is decoded elsewhere; here it separates words of a path.
     """
     body = _PERCENT.sub("/", text).strip("=_-./+")
     if len(body) < 16 or is_placeholder(body) or body.count("/") > 2 or "." in body:
@@ -175,14 +175,14 @@ def assigned_secret(text: str) -> bool:
 
 
 def _mixed_case(text: str) -> bool:
-    """Case changes as often as by chance; in camelCase the runs of small letters are longer."""
+    """Case changes as often as by chance; in camelCase the runs of lower case are longer."""
     turns = sum(a.islower() != b.islower() for a, b in pairwise(text))
     longest = max(map(len, _words(text)), default=0)
     return turns > len(text) // 3 and longest <= 5 and validators.entropy(text) > 3.8
 
 
 def random_token(text: str) -> bool:
-    """Random characters with no keyword near: not hexadecimal (a hash), not words or paths."""
+    """Random characters without a keyword near: not hexadecimal (a hash), not words or paths."""
     body = text.strip("=_-./+")
     if len(body) < 24 or body.count("/") > 3 or is_placeholder(body) or _is_hex(body):
         return False
@@ -214,14 +214,14 @@ def _is_hex(text: str) -> bool:
 
 
 def short_token(text: str) -> bool:
-    """The tail mixes small letters, capitals and digits as no word does."""
+    """The tail mixes lower case, capitals and digits as no word does."""
     tail = text.replace("-", "_").rpartition("_")[2]
     digits = sum(map(str.isdigit, tail))
     return not is_placeholder(text) and digits >= 1 and tail != tail.lower() and _mixed_case(tail)
 
 
 def dotted_token(text: str) -> bool:
-    """`vendor_RANDOM` of a vendor that nobody listed: the part behind the last mark is random."""
+    """`vendor_RANDOM` of a vendor that nobody listed: the part after the last mark is random."""
     tail = text
     for mark in "_-.~":
         tail = tail.rpartition(mark)[2]
@@ -236,7 +236,7 @@ def dotted_token(text: str) -> bool:
 
 
 def mnemonic(text: str) -> bool:
-    """At least twelve words in small letters, and no sentence."""
+    """At least twelve lower-case words that are not a sentence."""
     words = _LETTERS.findall(text)[:_MNEMONIC_WORDS]
     return len(set(words)) > 5 and all(w.islower() and w not in _OF_SENTENCES for w in words)
 
@@ -350,7 +350,8 @@ SECRETS: tuple[Rule, ...] = (
     Rule(
         "SECRET",
         "mnemonic",
-        # Twelve to twenty-four words of three to eight letters, from which a wallet is made again.
+        # Twelve to twenty-four words of three to eight letters, from which a wallet can be
+        # restored.
         rf"(?i){_MNEMONIC}(?:[^\n:]{{0,24}}(?::| is| are| was| were))?[\s\"'`*:\-0-9.)]{{1,8}}"
         r"((?:[a-z]{3,8}[ ,.\t\n0-9)]{1,6}){11,23}[a-z]{3,8})(?:[^A-Za-z]|$)",
         0.85,

@@ -21,7 +21,7 @@ from classifiers.pii.training.words import (
 )
 
 
-# The files whose licences allow shipping what is trained on them (README of the data).
+# The files whose licences allow shipping a model trained on them (README of the data).
 PERMISSIVE = frozenset(
     "presidio-research gateway-synth-a gitleaks-sampled wnut17 hiner nannigalaxy neg-frr "
     "neg-humaneval-a".split()
@@ -34,7 +34,7 @@ _ASCII_END = 0x250
 
 
 class Document(NamedTuple):
-    """A line of the shared files."""
+    """One line of the shared files."""
 
     id: str
     text: str

@@ -20,7 +20,7 @@ _TINY = 1e-7
 
 
 class Weights(NamedTuple):
-    """Everything that is learned. `table` has rows × D, `own` D × D and D, a layer 3D × D and D."""
+    """All learned weights. `table` has rows × D, `own` D × D and D, a layer 3D × D and D."""
 
     table: Floats
     own: tuple[Floats, Floats]
@@ -53,7 +53,7 @@ class Batch(NamedTuple):
 
 
 def neighbours(x: Floats, distance: int) -> Floats:
-    """B × T × D → B × T × 3D: each word between those `distance` before and behind it."""
+    """B × T × D → B × T × 3D: each word between those `distance` before and after it."""
     out = np.zeros((*x.shape[:2], 3 * x.shape[2]), np.float32)
     width = x.shape[2]
     out[:, :, width : 2 * width] = x
@@ -63,7 +63,7 @@ def neighbours(x: Floats, distance: int) -> Floats:
 
 
 class Trainer:
-    """One step of Adam after another; table rows that a batch does not touch stay as they are."""
+    """One step of Adam after another; table rows that a batch does not touch stay unchanged."""
 
     def __init__(self, weights: Weights, rng: np.random.Generator, dropout: float) -> None:
         self.weights = weights
@@ -150,7 +150,7 @@ class Trainer:
 
 
 class Mean:
-    """The running mean of weights: what many steps agree on, without the last one's noise."""
+    """The running mean of weights: what many steps agree on, without the noise of the last."""
 
     def __init__(self, weights: Weights) -> None:
         self._sums = [np.zeros_like(a) for a in _arrays(weights)]

@@ -1,4 +1,4 @@
-"""Names as people write them: from many places, in full, in part, with initials and titles."""
+"""Names as people write them: from many places, complete, in part, with initials and titles."""
 
 import random
 
@@ -82,11 +82,11 @@ class People:
         return f"{first} {last}".translate(_ASCII)
 
     def local(self, rng: random.Random) -> str:
-        """A European name: from the written lists or the gazetteers."""
+        """A European name, from the written lists or the gazetteers."""
         return self.full(rng, "eu" if rng.random() < 0.45 else "any")
 
     def hindi(self, rng: random.Random) -> str:
-        """From India, and people abroad as Hindi writes them."""
+        """A name from India, or of people abroad as Hindi writes it."""
         where = "hi_abroad" if rng.random() < 0.3 else "hi"
         first, last = (f"{where}_{part}" for part in ("first", "last"))
         roll = rng.random()

@@ -27,7 +27,7 @@ from classifiers.pii.training.words import CODE_FILE, TEMPLATE_FILES, WORD_FILES
 
 
 class Recipe(msgspec.Struct, frozen=True):
-    """What a training run depends on besides the data."""
+    """Everything that a training run depends on besides the data."""
 
     seed: int = 20
     width: int = 64
@@ -51,7 +51,7 @@ class Recipe(msgspec.Struct, frozen=True):
     vocabulary_size: int = 12_000
 
 
-# Chosen on the dev part: a missed name costs more than a needless one.
+# Chosen on the dev part: a missed name costs more than a false one.
 LOWER_THRESHOLDS = {"PERSON": 0.25, "ADDRESS": 0.2}
 CARD_FILE = "tagger-card.json"
 SIZE_FIRST = 1 << 18
@@ -59,7 +59,7 @@ SIZE_LAST = 1 << 21
 
 
 class _Encoder:
-    """Samples → word numbers and tags; every different word gets its rows once."""
+    """Samples → word numbers and tags; every distinct word gets its rows once."""
 
     def __init__(self, lexicon: Lexicon) -> None:
         self._lexicon = lexicon
@@ -93,7 +93,7 @@ class _Encoder:
 
 
 def vocabulary_of(samples: list[Sample], recipe: Recipe) -> tuple[str, ...]:
-    """Frequent words, counted outside of names: nobody's name becomes a word of its own."""
+    """Frequent words, counted outside of names: no name becomes a word of its own."""
     counts: Counter[str] = Counter()
     for sample in samples:
         hidden = {
@@ -113,7 +113,7 @@ def batches(
     recipe: Recipe,
     rng: np.random.Generator,
 ) -> Iterator[Batch]:
-    """Samples of like length together, in random order; long ones are cut."""
+    """Samples of similar length together, in random order; long ones are cut."""
     pieces = []
     for words, tags in encoded:
         pieces += [
@@ -197,7 +197,7 @@ def train(directory: Path, out: Path, recipe: Recipe, say: Callable[[str], None]
 
 
 def card_of(directory: Path, recipe: Recipe) -> dict[str, object]:
-    """What the artefact was made of, and what it is good for."""
+    """The model card: what the artefact was made of, and what it is good for."""
     data = ("train.jsonl.gz", "gazetteer_first.txt", "gazetteer_surname.txt")
     written = (*WORD_FILES, *TEMPLATE_FILES, CODE_FILE)
     return {

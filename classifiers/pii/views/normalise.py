@@ -27,7 +27,7 @@ _INVISIBLE = (
     "\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u2800\u3164\ufeff\uffa0"
 )
 _INVISIBLE += "\ufff9\ufffa\ufffb\ufffc"
-# Besides, marks that stand on whatever letter or digit comes before them.
+# And marks that combine with the letter or digit before them.
 _HIDDEN = frozenset(
     (
         *map(ord, _INVISIBLE),
@@ -36,7 +36,7 @@ _HIDDEN = frozenset(
         *(*range(0x1DC0, 0x1E00), *range(0x20D0, 0x2100), *range(0xFE20, 0xFE30)),
     )
 )
-# Digits of Chinese and Japanese, as they are said and as they stand on cheques.
+# Digits of Chinese and Japanese, as spoken and as written on cheques.
 HAN_DIGITS = {
     char: str(digit)
     for digit, chars in enumerate(
@@ -49,7 +49,7 @@ HAN_DIGITS = {
     )
     for char in chars
 }
-# Cyrillic and Greek letters that a reader takes for Latin ones, or for digits.
+# Cyrillic and Greek letters that readers take for Latin ones, or for digits.
 _LOOK_ALIKE = dict(
     zip(
         "\u0430\u0435\u043e\u0440\u0441\u0445\u0443\u0456\u0458\u0455\u043a\u043c\u0442\u0432\u043d"
@@ -67,14 +67,14 @@ _LETTERS_TOO = frozenset("\u2160\u2164\u2170\u2174")
 
 
 def _digit(char: str) -> str:
-    """The digit that a character stands for, in a script, a circle or by strokes; else nothing."""
+    """The digit that a character stands for, in any script, in a circle or as strokes; else ""."""
     number = unicodedata.numeric(char, -1.0)
     is_one = 0 <= number <= 9 and number.is_integer() and char not in _LETTERS_TOO
     return str(int(number)) if is_one else ""
 
 
 def _folded(code: int) -> str:
-    """The ASCII character that stands for a code point, NUL when it is invisible."""
+    """The ASCII character for a code point; NUL if it is invisible."""
     char = chr(code)
     if code < 0x80:
         return char
@@ -114,7 +114,7 @@ def _table() -> str:
 
 @cache
 def _astral() -> dict[int, str]:
-    """Beyond the basic plane: digits of all scripts, letters in other styles, what is invisible."""
+    """Beyond the basic plane: digits of all scripts, letters in other styles, invisible ones."""
     styles = (*range(0x1D400, 0x1D800), *range(0x1F100, 0x1F10B), *range(0x1F130, 0x1F14A))
     table = {code: _folded(code) for code in (*styles, *range(0x1FBF0, 0x1FBFA))}
     table |= {code: digit for code in range(0x10000, 0x20000) if (digit := _digit(chr(code)))}
@@ -141,11 +141,11 @@ class View(Struct, frozen=True):
         return offset + bisect_right(self.kept_before, offset) if self.kept_before else offset
 
     def origin_end(self, offset: int) -> int:
-        """Offset just behind the original of the view character that ends at `offset`."""
+        """Offset in the original just after the view character that ends at `offset`."""
         return self.origin(offset - 1) + 1 if offset else 0
 
 
-# What makes words unreadable without changing how they look: dropped or folded for the tagger too.
+# Characters that spoil words without changing their looks: dropped or folded for the tagger too.
 _UNREADABLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f"
     "\u3164\ufe00-\ufe0f\ufeff\uff01-\uff5e\uffa0]|[\U0001d400-\U0001d7ff]|[\U000e0000-\U000e007f]"
