@@ -149,7 +149,7 @@ def pages(requests: int, now_us: int) -> dict[str, str]:
 
 
 def worked_ms(pids: list[int]) -> tuple[float, float]:
-    """Milliseconds that this process and the database's were on a core, and waited for one."""
+    """Milliseconds that this process and the database's spent on a core, and waited for one."""
     ran = waited = 0
     for task in (*Path("/proc/self/task").iterdir(), *(Path(f"/proc/{pid}") for pid in pids)):
         try:
@@ -176,7 +176,7 @@ def resident_mib() -> float:
 async def measured(
     session: aiohttp.ClientSession, url: str, rounds: int, database: Database
 ) -> str:
-    """A line of figures; the first round, which warms caches, is told apart."""
+    """A line of figures; the first round, which warms caches, is reported apart."""
     times, spent, alone, body = [], [], [], b""
     pids = await served_by(database)
     for number in range(rounds + 1):
@@ -203,7 +203,7 @@ def p95_of(times: list[float]) -> float:
 
 
 async def exported(session: aiohttp.ClientSession, url: str) -> str:
-    """A whole export, thrown away as it comes."""
+    """Read a complete export, and discard it as it comes."""
     gc.collect()
     before = peak = resident_mib()
     begun, size = time.perf_counter(), 0
@@ -241,7 +241,7 @@ async def ask_all(
 
 
 async def auditor(database: Database) -> dict[str, str]:
-    """Somebody who may export everything, as they sign in."""
+    """An auditor, who may export everything, signed in."""
     name, password = f"auditor-{secrets.token_hex(4)}", secrets.token_urlsafe(24)
     people = PeopleStore(database, SystemClock())
     await people.add(name, password=Secret(password))
@@ -250,7 +250,7 @@ async def auditor(database: Database) -> dict[str, str]:
 
 
 def started(server: uvicorn.Server) -> threading.Thread:
-    """The thread in which it serves by now."""
+    """The thread in which the server runs, once it has started."""
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:

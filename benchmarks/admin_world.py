@@ -45,7 +45,7 @@ BUSY_KEYS: Final = 40
 DEEDS: Final = 20_000
 BATCH: Final = 20_000
 WITH_BYTES: Final = 10_000
-"""So many of the newest rows hold their bytes on SQLite: as many as any page reads."""
+"""How many of the newest rows hold their bytes on SQLite: as many as any page reads."""
 MODELS: Final = (
     "auto",
     "claude-sonnet-5",
@@ -57,12 +57,12 @@ MODELS: Final = (
 PROJECTS: Final = 12
 BATCH_ID: Final = "batch_" + "00" * ID_BYTES
 BATCH_LINES: Final = 50_000
-"""Every second of the newest requests is a line of one batch, as far as there are so many."""
+"""Every second of the newest requests is a line of one batch, up to this number."""
 DIGEST: Final = "0123456789abcdef" * 4
 
 
 class LateClock(SystemClock):
-    """The machine's clock, set so that it begins where a database that was filled earlier ends."""
+    """The machine's clock, set back so that it begins where an earlier filled database ends."""
 
     __slots__ = ("_behind_us",)
 
@@ -155,7 +155,7 @@ def _request(
 
 
 def deeds(now_us: int) -> Iterator[AuditRecord]:
-    """What thirty people did in the control plane, oldest first."""
+    """The changes of thirty people in the control plane, oldest first."""
     draw = random.Random(2)
     actions = ("key.issued", "policy.published", "traffic.exported", "limit.set")
     for number in range(DEEDS):
@@ -184,7 +184,7 @@ def _changed(record: AuditRecord, **changes: Any) -> AuditRecord:
 
 
 async def fill(database: Database, settings: Settings, requests: int) -> None:
-    """Everything, in bulk, with the statistics and sums that a running installation has."""
+    """Fill in everything in bulk, with the statistics and sums that a running installation has."""
     now_us = SystemClock().utc_us()
     await _keys(database, now_us)
     await _batch(database, settings, now_us)
@@ -238,7 +238,7 @@ async def _records(database: Database, source: Iterator[AuditRecord], about: int
 
 
 async def _batch(database: Database, settings: Settings, now_us: int) -> None:
-    """A batch of very many lines, all answered, that is not over yet."""
+    """A batch of very many lines, all answered, that has not ended yet."""
     store = BatchStore(database, master_key(settings), SystemClock(), lambda size: "0" * 2 * size)
     until_us = now_us + 86_400_000_000
     begun = Batch(
@@ -294,7 +294,7 @@ async def _keys(database: Database, now_us: int) -> None:
 
 
 async def filled(database: Database) -> int:
-    """When the newest request of a database ended that was filled before; 0 where none was."""
+    """The time of the newest request in an already filled database; 0 if it is not filled."""
     newest = select(func.max(audit_records.c.utc_us)).where(
         audit_records.c.organisation == ORGANISATION
     )

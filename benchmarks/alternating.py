@@ -24,7 +24,7 @@ SETTLED_S = 5.0
 
 
 def loaded_us(contestant: Contestant, case: str, work: Path, seconds: float) -> float:
-    """Processor time of one request or chunk while there is load."""
+    """Processor time per request or chunk under load."""
     before_us = contestant.cpu_us()
     seen = put_load(
         case,
@@ -40,7 +40,7 @@ def loaded_us(contestant: Contestant, case: str, work: Path, seconds: float) -> 
 
 
 def idle_us(contestants: list[Contestant], seconds: float) -> list[float]:
-    """Processor time of each in a second in which nobody asks for anything."""
+    """Processor time of each in a second without requests."""
     before_us = [each.cpu_us() for each in contestants]
     started_s = time.monotonic()
     time.sleep(seconds)

@@ -111,7 +111,7 @@ def outcome(begun: AuditRecord, leaf_hash: str) -> AuditRecord:
 
 
 class NoLog:
-    """Gives way as often as a log does, and writes nothing."""
+    """Yields to other tasks as often as a log does, but writes nothing."""
 
     async def append(self, record: AuditRecord, content: bytes | None = None) -> Receipt:
         await asyncio.sleep(0)
@@ -145,7 +145,7 @@ async def run_callers(log: AuditLog, callers: int, each: int) -> None:
 
 
 async def callers_alone_us(callers: int, each: int) -> float:
-    """What the callers themselves cost the main thread, for each request."""
+    """What the callers themselves cost the main thread per request."""
     before = thread_times_us()["MainThread"]
     await run_callers(NoLog(), callers, each)
     return (thread_times_us()["MainThread"] - before) / (callers * each)
@@ -154,7 +154,7 @@ async def callers_alone_us(callers: int, each: int) -> float:
 async def one_round(
     log: SegmentedAuditLog, projector: Projector, callers: int, each: int
 ) -> dict[str, float]:
-    """Microseconds per request by thread, and how the log was doing."""
+    """Microseconds per request by thread, and the state of the log."""
     alone_us = await callers_alone_us(callers, each)
     stop, total = asyncio.Event(), callers * each
     before, begun_s, groups = thread_times_us(), time.perf_counter(), log.stats().groups_total
@@ -176,7 +176,7 @@ async def one_round(
 
 
 async def measure(folder: Path, callers: int, each: int, rounds: int) -> dict[str, float]:
-    """The figures of the round that took least in all; the first only warms up."""
+    """The figures of the round with the lowest total; the first round only warms up."""
     url = f"sqlite+aiosqlite:///{folder / 'audit.db'}"
     await migrate(url)
     database = open_database(url)

@@ -22,7 +22,7 @@ KEPT_HEADERS = frozenset({b"content-type", b"content-length"})
 
 
 class Upstream(asyncio.Protocol):
-    """One kept connection: a request at a time, its reply in pieces as they come."""
+    """One kept connection: one request at a time, its reply in pieces as they come."""
 
     def __init__(self) -> None:
         self._waiter: asyncio.Future[None] | None = None

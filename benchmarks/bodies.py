@@ -11,7 +11,7 @@ AGENT_TURNS = 14
 
 
 def words(length: int, first: int = 0) -> str:
-    """A text of so many characters; from another first word it is another text."""
+    """A text of that many characters; another first word makes another text."""
     text = " ".join(WORDS[(first + at * 7) % len(WORDS)] for at in range(length // 2))
     return text[:length]
 
@@ -32,7 +32,7 @@ def request_body(prompt_bytes: int, *, stream: bool = False, marker: str = "") -
 
 
 def agent_body() -> bytes:
-    """A late turn of an agent: its tools, and a history of calls with what came back from them."""
+    """A late turn of an agent: its tools, and a history of calls with their results."""
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": words(9000)},
         {"role": "user", "content": words(600, 1)},

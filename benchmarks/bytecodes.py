@@ -35,9 +35,9 @@ from benchmarks.traced import Ran, add_options, file_of, serve, watched_gateway
 SECONDS = 3.0
 IDLE = "idle"
 STARTED_S = 13.0
-"""A start leaves something behind: ten seconds long a worker looks after batches' leases."""
+"""A start has after-effects: for ten seconds a worker looks after the leases of batches."""
 IDLE_S = 20.0
-"""Long enough that what is done every five seconds is done as often as it should be."""
+"""Long enough for duties of every five seconds to run as often as they should."""
 CALLBACKS = "callbacks"
 REQUESTS = "requests"
 
@@ -70,7 +70,7 @@ class Counts:
 
 
 def task_now() -> str:
-    """For whom this thread works now."""
+    """The task that this thread is running."""
     try:
         task = asyncio.current_task()
     except RuntimeError:  # A thread without an event loop.
@@ -95,7 +95,7 @@ def counted(case: str, work: Path, seconds: float) -> tuple[list[Ran], int]:
 
 
 def _counted(contestant: Contestant, case: str, work: Path, seconds: float) -> int:
-    """Put load on it and count; the requests or chunks of that time."""
+    """Count under load; returns the number of requests or chunks."""
     to = (case, contestant.port, contestant.path, contestant.headers, work)
     put_load(*to, seconds=SECONDS)
     contestant.signal(signal.SIGUSR1)
@@ -105,7 +105,7 @@ def _counted(contestant: Contestant, case: str, work: Path, seconds: float) -> i
 
 
 def _counted_at_rest(contestant: Contestant) -> int:
-    """Leave it alone and count; the seconds of that time."""
+    """Count at rest; returns the number of seconds."""
     time.sleep(STARTED_S)
     contestant.signal(signal.SIGUSR1)
     time.sleep(IDLE_S)
@@ -118,7 +118,7 @@ def task_of(ran: Ran) -> str:
 
 
 def table(title: str, ran: list[Ran], name_of: Callable[[Ran], str], units: int, rows: int) -> str:
-    """One of the tables: each name with its bytecodes and calls a unit, the dearest first."""
+    """One of the tables: each name with its bytecodes and calls per unit, the dearest first."""
     bytecodes: Counter[str] = Counter()
     calls: Counter[str] = Counter()
     for each in ran:

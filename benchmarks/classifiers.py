@@ -93,7 +93,7 @@ def _costs(scanner: Scanner) -> Iterator[tuple[str, str]]:
 
 
 def _text(rng: random.Random, identifiers: int) -> str:
-    """About a KiB of requests of this project's own, with card numbers and names strewn in."""
+    """About a KiB of this project's own requests, with card numbers and names mixed in."""
     lines = [
         line
         for line in TEXTS_FILE.read_text(encoding="utf-8").splitlines()
@@ -121,7 +121,7 @@ def _spent(call: Callable[[Any], object], items: Sequence[Any]) -> str:
 
 
 def _loading() -> Iterator[tuple[str, str]]:
-    """Of a process of its own, less one that only has an event loop."""
+    """Loading time, and memory beyond that of a process with only an event loop."""
     (_, bare), (spent_s, loaded) = (_printed(program) for program in (_BARE, _LOADED))
     yield "loading detector, tagger and complexity", f"{spent_s * 1000:.0f} ms"
     yield "memory that they take", f"{(loaded - bare) / KIB:.0f} MiB"
@@ -134,7 +134,7 @@ def _printed(program: str) -> tuple[float, float]:
 
 
 def _accuracy(scanner: Scanner, folder: Path) -> Iterator[str]:
-    """What `score.py` of the data says of its dev part, for the rows of the reach table."""
+    """The result of the data's `score.py` for its dev part, for the rows of the reach table."""
     packed = (folder / "dev.jsonl.gz").read_bytes()
     gold = [json.loads(line) for line in gzip.decompress(packed).splitlines()]
     with tempfile.TemporaryDirectory() as room:

@@ -19,7 +19,7 @@ from gateway.types import ChatRequest, DialectName, StreamEvent, Target
 
 ESTIMATE_LIMIT_US = 3
 ESTIMATE_BEYOND_ASCII_LIMIT_US = 6
-"""There are four times as many kinds to look for."""
+"""There are four times as many kinds of characters to look for."""
 CHUNK_LIMIT_US = 15
 KB64_LIMIT_US = 400
 MB1_LIMIT_US = 8000
@@ -35,7 +35,7 @@ _NAMES: tuple[DialectName, ...] = ("openai_chat", "anthropic_messages", "openai_
 
 
 def main() -> None:
-    """Print the figures as a Markdown table, with what they may be."""
+    """Print the figures as a Markdown table, with their limits."""
     print("\n## Translation (CPU of one core)\n")
     print("| what | from | to | us | limit |")
     print("|---|---|---|---|---|")
@@ -92,7 +92,7 @@ def _chunk_us(source: DialectName, wanted: DialectName) -> float:
 
 
 def _request_us(source: DialectName, wanted: DialectName, size_bytes: int) -> float:
-    """Converting a request that was decoded already, as every request is."""
+    """Converting an already decoded request, as every request is."""
     request = _request(source, size_bytes)
     target = _target()
     return _best_us(lambda: DIALECTS[wanted].encode_request(request, target, 1000), 20)

@@ -47,7 +47,7 @@ ASKED: Final = {"today and yesterday": 2, "a month": 30}
 
 
 def rows() -> Iterator[dict[str, Any]]:
-    """The sums of each day and key; one in a hundred is dear."""
+    """The sums of each day and key; one in a hundred is unusually dear."""
     draw = random.Random(5)
     for back in range(DAYS):
         day = str(TODAY - timedelta(days=back))
@@ -70,7 +70,7 @@ def rows() -> Iterator[dict[str, Any]]:
 
 
 def together(table: Table, every: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same rows as a table groups them."""
+    """The same rows, grouped as a table groups them."""
     names = [column.name for column in table.primary_key]
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in every:
@@ -100,7 +100,7 @@ async def fill(database: Database) -> None:
 
 
 async def measured(database: Database) -> dict[str, list[float]]:
-    """Milliseconds of processor of each question, of each reader."""
+    """Processor milliseconds of each query, for each reader."""
     services: Any = SimpleNamespace(
         clock=SystemClock(), figures=TrafficFigures(database), key_names=KeyNames(database)
     )

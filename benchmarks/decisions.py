@@ -32,7 +32,7 @@ CONDITIONS = (
     "has_tools and not stream",
     'matches(workspace, "^secret-{n}-.*")',
 )
-"""No two rules ask the same where they could differ."""
+"""No two rules are alike where they could differ."""
 EFFECTS = (
     "allow_only = { in_house = true }",
     'forbid = { tiers = ["frontier"] }',
@@ -43,7 +43,7 @@ EFFECTS = (
 
 
 def make_document(rules: int) -> PolicyDocument:
-    """Three constraints to one preference, of every kind."""
+    """Three constraints per preference, of every kind."""
     lines = ['name = "bench"', "version = 1"]
     constraints = rules * 3 // 4
     for number in range(constraints):

@@ -36,7 +36,7 @@ TWICE: Final = 2
 
 
 class Traffic(Struct, frozen=True):
-    """A kind of traffic: requests an hour, requests a conversation, how moody its days are."""
+    """A kind of traffic: requests per hour, requests per conversation, how moody its days are."""
 
     name: str
     volume: int
@@ -55,7 +55,7 @@ SHIFTS: Final = (("tokens", 6, 0.27), ("tokens", 6, 0.1), ("class", 3, 0.15), ("
 
 
 def moved(law: Sequence[float], at: int, share: float) -> list[float]:
-    """A law with so much taken from all bins and put into one."""
+    """A law with that share taken from all bins and put into one."""
     found = [part * (1 - share) for part in law]
     found[at] += share
     return found
@@ -99,7 +99,7 @@ def hours(
 
 
 def is_drift(found: Sequence[Profile], end: int) -> bool:
-    """What the watch says at the end of an hour."""
+    """The watch's verdict at the end of an hour."""
     lengths = [each for each in (1, 6) if _size(found, end, each) >= RULES.count_least][:1]
     for length in (*lengths, 24):
         now = added(found[end - length : end])

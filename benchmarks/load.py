@@ -27,7 +27,7 @@ NO_ANSWER = "connection closed"
 
 
 class Answer(Struct, frozen=True):
-    """One answer; `wrong` says what is, and is empty of a good one."""
+    """One answer; `wrong` says what is wrong with it, and is empty if it is good."""
 
     wrong: str
     first_s: float = 0.0
@@ -36,7 +36,7 @@ class Answer(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """What all connections saw, in all."""
+    """The totals of all connections."""
 
     answers: int
     bad: int
@@ -45,11 +45,11 @@ class Report(Struct, frozen=True):
     first_byte_p50_s: float
     p50_s: float
     wrong: dict[str, int]
-    """How many bad answers there were of each kind: a status and the error's own words."""
+    """The number of bad answers of each kind: a status and the error's own words."""
 
 
 class _Told(Struct, frozen=True):
-    """An error as the dialects' envelopes have it."""
+    """An error in the dialects' envelope."""
 
     type: str | None = ""
     code: str | int | None = ""
@@ -61,7 +61,7 @@ class _Envelope(Struct, frozen=True):
 
 
 def wrongness(status: int, body: bytes) -> str:
-    """What kind of bad answer it is; its message as well: it names no request."""
+    """The kind of a bad answer, including its message, which names no request."""
     if status == OK:
         return f"{OK} cut or of another form"
     try:
@@ -72,7 +72,7 @@ def wrongness(status: int, body: bytes) -> str:
 
 
 class Caller(asyncio.Protocol):
-    """One connection: `await ask()` gives the next answer."""
+    """One connection: `await ask()` returns the next answer."""
 
     def __init__(self, request: bytes, chunks_expected: int) -> None:
         self.request = request
@@ -120,7 +120,7 @@ class Caller(asyncio.Protocol):
 
 
 def unverified() -> ssl.SSLContext:
-    """For a gateway of the benchmark, whose certificate was made for the occasion."""
+    """For a benchmarked gateway, whose certificate was made for the run."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -32,17 +32,17 @@ BUSY = 0.70
 BUSY_ROUNDS = 6
 BUSY_NEAR = 0.005
 BLOCK_TOKENS = 128
-"""What 512 bytes are, at four bytes a token."""
+"""512 bytes, at four bytes per token."""
 PREFILL_TOKENS_PER_S = 8_000.0
 DECODE_S_PER_TOKEN = 0.012
 CACHE_BLOCKS = 1_600
-"""All replicas together can hold about what all system prompts have; one holds an eighth of it."""
+"""All replicas together can hold about all system prompts; one holds an eighth of them."""
 SYSTEM_PROMPTS = 192
 OUTPUT_TOKENS = (32, 256)
 ZIPF = 0.6
 THINK_S = (2.0, 20.0)
 STUDENT_95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
-"""Of Student's distribution with one to nine degrees of freedom: 95 % lie within."""
+"""Student's distribution with one to nine degrees of freedom: 95 % lie within."""
 
 
 class Kind(Struct, frozen=True):
@@ -77,7 +77,7 @@ class Turn(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True):
-    """What a router made of the trace."""
+    """A router's result on the trace."""
 
     name: str
     hit_share: float
@@ -87,7 +87,7 @@ class Result(Struct, frozen=True):
     """Work of the busiest replica over the mean, in seconds of its device."""
     refused: int
     busy: float
-    """Share of the time of the trace in which the replicas worked."""
+    """Share of the trace's time in which the replicas worked."""
 
 
 class Replica:
@@ -100,7 +100,7 @@ class Replica:
         self.served = 0
 
     def hit(self, blocks: Sequence[int]) -> int:
-        """Leading blocks that are cached; all of them are cached and young afterwards."""
+        """Number of leading cached blocks; afterwards all of them are cached and recent."""
         depth = 0
         while depth < len(blocks) and blocks[depth] in self.cache:
             depth += 1
@@ -128,7 +128,7 @@ class Replica:
 def make_trace(kinds: Sequence[Kind], count: int, seed: int, load: float) -> list[Turn]:
     """Multi-turn conversations over system prompts drawn by Zipf, the kinds taking turns.
 
-    `load` is a share of what the replicas could do if nothing were ever cached.
+    `load` is relative to what the replicas could do if nothing were ever cached.
     """
     draw = random.Random(seed)
     weights = [1.0 / (rank + 1) ** ZIPF for rank in range(SYSTEM_PROMPTS)]
@@ -163,7 +163,7 @@ def make_trace(kinds: Sequence[Kind], count: int, seed: int, load: float) -> lis
 
 
 def busy_trace(kinds: Sequence[Kind], count: int, seed: int) -> list[Turn]:
-    """A trace as dense as keeps the replicas busy for `BUSY` of the time under round robin."""
+    """A trace dense enough to keep the replicas busy for `BUSY` of the time under round robin."""
     load = 1.0
     trace = make_trace(kinds, count, seed, load)
     for _ in range(BUSY_ROUNDS):
@@ -179,12 +179,12 @@ BLIND = ("round robin", "least calls", "hash of the first block")
 
 
 class Policy(Protocol):
-    """A router under test: it chooses, and hears of first tokens and ends as in service."""
+    """A router under test: it chooses, and is told of first tokens and ends as in service."""
 
     name: str
 
     def choose(self, turn: Turn, now_s: float) -> tuple[int, Any]:
-        """The replica's place, and what `first` and `end` get back."""
+        """The chosen replica's index, and a value that `first` and `end` get back."""
         ...
 
     def first(self, handle: Any, now_s: float) -> None: ...
@@ -285,7 +285,7 @@ def _end(policy: Policy, handle: Any) -> Callable[[], None]:
 
 
 def ceiling(trace: Sequence[Turn]) -> float:
-    """The share that one cache without bounds would have: no router finds more."""
+    """The hit share of one unbounded cache: no router reaches more."""
     seen: set[int] = set()
     found = asked = 0
     for turn in trace:
@@ -296,10 +296,10 @@ def ceiling(trace: Sequence[Turn]) -> float:
 
 
 def decision_us(members: int = 16, tokens: int = 8_192) -> tuple[float, float]:
-    """Microseconds of one choice among members, and of hashing the prompt.
+    """Microseconds per choice among members, and per hash of the prompt.
 
-    Conversations go on: each prompt is one of a hundred known beginnings with a new end, and time
-    passes, so that what is known has to be noted down again.
+    Conversations continue: each prompt is one of a hundred known beginnings with a new end, and
+    time passes, so that known prefixes have to be noted again.
     """
     rules = PoolRules(shard_share=1.0)
     router = Router([Member(str(place), rules) for place in range(members)], rules)
@@ -319,7 +319,7 @@ def decision_us(members: int = 16, tokens: int = 8_192) -> tuple[float, float]:
 
 
 def compare(name: str, seeds: Sequence[int], count: int, sglang: str) -> None:
-    """Print what each router makes of a workload: means over the seeds, and the worst ratios."""
+    """Print each router's result on a workload: means over the seeds, and the worst ratios."""
     rows: dict[str, list[Result]] = {}
     ideal = []
     for seed in seeds:
@@ -357,7 +357,7 @@ def compare(name: str, seeds: Sequence[int], count: int, sglang: str) -> None:
 
 
 def print_difference(ours: Sequence[Result], theirs: Sequence[Result]) -> None:
-    """Seed by seed, since seeds differ among themselves by more than routers do."""
+    """By seed, since seeds differ more from each other than routers do."""
     points = [100 * (a.hit_share - b.hit_share) for a, b in zip(ours, theirs, strict=True)]
     known = statistics.mean(points)
     within = "one seed says nothing of chance"

@@ -34,7 +34,7 @@ ROUNDS = 3
 SETTLED_S = 2.0
 Figures = dict[str, float]
 Round = tuple[Figures, dict[str, int]]
-"""The figures of a gateway, and how many bad answers of each kind it gave in each case."""
+"""The figures of a gateway, and the number of bad answers of each kind in each case."""
 
 CASES: dict[str, dict[str, float]] = {
     "low": {"connections": 8, "seconds": 4, "rate": 40},
@@ -45,7 +45,7 @@ CASES: dict[str, dict[str, float]] = {
     "padded": {"connections": 8, "seconds": 4, "chunks": CHUNKS},
 }
 COMPARED = tuple(name for name in CASES if name != "padded")
-"""Of the others bytecodes are counted, and no more."""
+"""For the other cases only bytecodes are counted."""
 ROWS: tuple[tuple[str, str, int], ...] = (
     ("CPU per 1 KB request, µs", "small_cpu_us", 1),
     ("CPU per 64 KB request, µs", "large_cpu_us", 1),
@@ -71,7 +71,7 @@ def put_load(
     seconds: float | None = None,
     is_encrypted: bool = False,
 ) -> Report:
-    """Run the load generator for one case, as long as that takes or so long; what it saw."""
+    """Run the load generator for one case, to its end or for a given time; returns its report."""
     plan = CASES[case] if seconds is None else {**CASES[case], "seconds": seconds}
     body_file = work / f"{case}.json"
     body_file.write_bytes(BODIES[case])
@@ -114,9 +114,9 @@ def measure(contestant: Contestant, direct: dict[str, Report], work: Path) -> Ro
 
 
 def _rest_us(contestant: Contestant) -> float:
-    """Processor time of the seconds after a load: what that left to be done, and what rest costs.
+    """Processor time of the seconds after a load: the work left over, and the cost of rest.
 
-    Else the records of one case would be projected during the next, and be a part of its figure.
+    Otherwise the records of one case would be projected during the next, and count there.
     """
     before_us = contestant.cpu_us()
     time.sleep(SETTLED_S)
@@ -142,7 +142,7 @@ def running_upstream() -> Iterator[int]:
 
 
 def compare(files: list[Path], work: Path) -> str:
-    """The table of all gateways, medians over the rounds; below it what the bad answers were."""
+    """The table of all gateways, medians over the rounds; below it the bad answers."""
     rounds: dict[str, list[Figures]] = {}
     below: list[str] = []
     with running_upstream() as upstream:

@@ -23,7 +23,7 @@ HTTP_OK = 200
 START_S = 60.0
 ANSWER_S = 30.0
 BLOCK_REPEATS = 32
-"""A block's number in 16 letters, so often: 512 letters, as the gateway's own blocks have."""
+"""A block's 16-letter number is repeated this often: 512 letters, like the gateway's own blocks."""
 
 
 class Asked(Protocol):
@@ -41,7 +41,7 @@ class Held(Struct):
 
 
 class SglangPolicy:
-    """A context manager: the router and one fake engine per replica, while it is entered."""
+    """A context manager: the router and one fake engine per replica run while it is entered."""
 
     name = "sglang-router cache_aware"
 
@@ -78,7 +78,7 @@ class SglangPolicy:
             server.server_close()
 
     def choose(self, turn: Asked, _: float) -> tuple[int, Held]:
-        """Ask the router; the fake that hears of it tells which replica it chose."""
+        """Ask the router; the fake that receives the request reports which replica it chose."""
         done = threading.Event()
         body = json.dumps({"text": _text(turn.blocks), "sampling_params": {}}).encode()
         threading.Thread(target=self._post, args=(body, done), daemon=True).start()
@@ -86,7 +86,7 @@ class SglangPolicy:
         return place, Held(release, done)
 
     def first(self, handle: Held, now_s: float) -> None:
-        """It sees whole answers only."""
+        """It sees only complete answers."""
 
     def end(self, handle: Held) -> None:
         """The answer goes back through the router, which counts it as ended."""
@@ -146,7 +146,7 @@ class SglangPolicy:
                 self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
-                """Quiet."""
+                """Log nothing."""
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Fake)
         # The router is cut off at the end of a run, with calls under way.

@@ -36,7 +36,7 @@ LENGTHS = (1_000, 16_000, 200_000)
 
 @asynccontextmanager
 async def place(url: str) -> AsyncIterator[str]:
-    """The address of a server; of our own where none is named."""
+    """The address of a server; of a new one if none is named."""
     if url:
         yield url
         return
@@ -58,7 +58,7 @@ async def place(url: str) -> AsyncIterator[str]:
 
 
 def reply_of(length_bytes: int) -> KeptReply:
-    """An answer with so many bytes on the wire, half of them its text."""
+    """An answer with that many bytes on the wire, half of them its text."""
     text = secrets.token_hex(length_bytes // 4)
     raw = b'{"content":"%b"}' % secrets.token_hex(length_bytes // 2).encode()
     price = Price(1, 1, 1, 1, 1, 50, "bench", "2026-11-22")

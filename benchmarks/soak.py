@@ -43,7 +43,7 @@ COLLECTIONS = (dict, list, set, deque)
 FAULTS = ("http500", "http429", "reset", "badjson")
 BROKEN = ("midreset", "truncated", "cut", "errorevent")
 WALK_S = 60.0
-"""More than a look at every object takes."""
+"""Longer than a look at every object takes."""
 _SLOTS: dict[type, tuple[tuple[str, MemberDescriptorType], ...]] = {}
 
 
@@ -55,13 +55,13 @@ class Seen(Struct, frozen=True):
     descriptors: int
     threads: int
     objects: dict[str, int]
-    """How many of each type the cycle collector knows."""
+    """Number of objects of each type that the cycle collector knows."""
     held: dict[str, int]
-    """How many items lie in the collections that are an attribute, by class and attribute."""
+    """Number of items in the collections that are an attribute, by class and attribute."""
 
 
 def serve(config: str, folder: Path) -> None:
-    """The data plane in this process; `SIGUSR1` makes it write down what it holds."""
+    """The data plane in this process; on `SIGUSR1` it writes down what it holds."""
     from gateway.cli.serve import serve as command  # noqa: PLC0415 - only in the served process
 
     signal.signal(signal.SIGUSR1, lambda *_: _write_down(folder / "seen.json"))
@@ -108,7 +108,7 @@ def _attributes(each: object) -> Iterator[tuple[str, Any]]:
 
 
 def _slots(kind: type) -> tuple[tuple[str, MemberDescriptorType], ...]:
-    """What an instance has in places of their own; asking these calls no code of the class."""
+    """The slots of an instance; reading these calls no code of the class."""
     known = _SLOTS.get(kind)
     if known is None:
         found = [item for each in kind.__mro__ for item in each.__dict__.items()]
@@ -134,7 +134,7 @@ class Caller:
         self.statuses: Counter[str] = Counter()
 
     async def run(self, until_s: float) -> None:
-        """All kinds in turn until that moment of the monotonic clock."""
+        """Ask in all ways in turn, until that moment of the monotonic clock."""
         kinds: tuple[Callable[[], Awaitable[None]], ...] = (
             self._plain,
             self._streamed,
@@ -169,7 +169,7 @@ class Caller:
     async def _post(
         self, path: str, body: object, headers: Mapping[str, str] | None = None, chunks: int = 0
     ) -> bytes:
-        """The answer's body; with `chunks`, leave after so many reads."""
+        """The answer's body; with `chunks`, leave after that many reads."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         try:
             async with self._session.post(
@@ -257,7 +257,7 @@ class Caller:
 
 
 async def run(contestant: Contestant, work: Path, minutes: float) -> list[Seen]:
-    """All callers for so long; what the worker held at the end of each period."""
+    """Run all callers for that long; returns what the worker held at the end of each period."""
     base = f"http://127.0.0.1:{contestant.port}"
     connector = aiohttp.TCPConnector(limit=CALLERS)
     rows = []
@@ -294,7 +294,7 @@ def line(seen: Seen) -> str:
 
 
 def grown(first: Mapping[str, int], last: Mapping[str, int], requests: int, rows: int) -> str:
-    """The names that grew the most, in items for each thousand requests."""
+    """The names that grew the most, in items per thousand requests."""
     more = Counter({name: count - first.get(name, 0) for name, count in last.items()})
     return "\n".join(
         f"{1000 * count / requests:10.2f}  {last[name]:9}  {name}"

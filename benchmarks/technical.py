@@ -25,7 +25,7 @@ _AROUND = 30
 
 
 class Place(NamedTuple):
-    """What is to be found: offsets in the text without marks."""
+    """A place to be found: offsets in the text without marks."""
 
     start: int
     end: int
@@ -33,7 +33,7 @@ class Place(NamedTuple):
 
 
 class Marked(NamedTuple):
-    """A text, what kind of text it is, and what is to be found in it."""
+    """A text, its kind, and the places to be found in it."""
 
     kind: str
     text: str
@@ -41,7 +41,7 @@ class Marked(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Places by label, those found, and needless findings by label."""
+    """Places by label, those found, and false alarms by label."""
 
     all: Counter[str]
     found: Counter[str]

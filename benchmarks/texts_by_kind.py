@@ -68,7 +68,7 @@ _RARE = tuple(
 
 
 def texts_by_kind(data: Path) -> Mapping[str, list[str]]:
-    """So many of each source, of one length of a message; `data` is the folder of labelled sets."""
+    """A number of texts per source, each as long as a message; `data` has the labelled sets."""
     sources: dict[str, list[Iterable[str]]] = {kind: [] for kind in LANGUAGES}
     for kind, (declared, translated) in LANGUAGES.items():
         draw = random.Random(kind)
@@ -92,7 +92,7 @@ def texts_by_kind(data: Path) -> Mapping[str, list[str]]:
 
 
 def digest(text: str) -> int:
-    """By which texts are drawn, and some kept for the test."""
+    """Decides which texts are drawn, and which are kept for the test."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
 
@@ -105,7 +105,7 @@ def _sampled(sources: Sequence[Iterable[str]]) -> list[str]:
 
 
 def _packed(parts: Iterable[str], draw: random.Random) -> Iterator[str]:
-    """Short texts, as many together as a message is long."""
+    """Short texts, joined until they are as long as a message."""
     together, wanted = "", draw.randint(LENGTH_MIN, LENGTH_MAX)
     for part in parts:
         together = f"{together}\n{part}" if together else part
@@ -121,7 +121,7 @@ def _declaration(name: str) -> list[str]:
 
 
 def _messages(language: str) -> Iterator[str]:
-    """What Django says in a language, with a figure where it says one."""
+    """Django's messages in a language, with numbers filled in."""
     wheel = next(CLIENTS.glob("django-*.whl"))
     with zipfile.ZipFile(wheel) as files:
         for name in files.namelist():
@@ -217,7 +217,7 @@ def _arguments(said: Sequence[str], draw: random.Random) -> object:
 
 
 def _figures(draw: random.Random) -> str:
-    """Rows of numbers: hardly a word, and a mark for each of them."""
+    """Rows of numbers: hardly a word, and a mark for each number."""
     row: Sequence[Callable[[], float | bool | None]] = [
         lambda: draw.randint(0, 99),
         lambda: round(draw.random() * 100, 2),

@@ -25,20 +25,20 @@ PACKAGES = "site-packages"
 
 
 class Ran(Struct, frozen=True):
-    """One function in one thread: what of it ran while it was watched."""
+    """One function in one thread: what of it ran while it was observed."""
 
     thread: str
     task: str
-    """A duty by its name; `requests` for all of those, `callbacks` for what is in no task."""
+    """The name of a duty; `requests` for all requests, `callbacks` for code in no task."""
     file: str
     function: str
     bytecodes: int
     calls: int
-    """How often it was entered; a coroutine is entered anew each time it goes on."""
+    """How often it was entered; a coroutine is entered anew each time it resumes."""
 
 
 def file_of(ran: Ran) -> str:
-    """Ours by its path in the project, others' by their package."""
+    """Our files by their path in the project, others by their package."""
     path = Path(ran.file)
     if PACKAGES in path.parts:
         return path.parts[path.parts.index(PACKAGES) + 1]
@@ -46,20 +46,20 @@ def file_of(ran: Ran) -> str:
 
 
 class Watcher(Protocol):
-    """Who is told."""
+    """Receives the reports."""
 
     def begin(self) -> None:
-        """Forget what was seen."""
+        """Forget everything seen."""
 
     def seen(self) -> Sequence[Struct]:
-        """What was seen since then."""
+        """Everything seen since `begin`."""
 
     def enter(self, frame: FrameType) -> Callable[[], None] | None:
-        """A function is entered, or goes on; what to do at each of its bytecodes, if anything."""
+        """A function is entered or resumed; returns what to call at each bytecode, if anything."""
 
 
 class _Watched:
-    """This process, as `sys.settrace` wants it."""
+    """This process, as `sys.settrace` needs it."""
 
     def __init__(self, watcher: Watcher, out: Path) -> None:
         self._watcher = watcher
@@ -93,13 +93,13 @@ class _Watched:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Those with which a benchmark starts itself as the process that is watched."""
+    """Options with which a benchmark starts itself as the observed process."""
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
 
 
 def serve(config: str, out: Path, watcher: Watcher) -> None:
-    """The data plane in this process, watched in all of its threads."""
+    """The data plane in this process, observed in all of its threads."""
     from gateway.cli.serve import serve as command  # noqa: PLC0415 - only in that process
 
     watched = _Watched(watcher, out)
@@ -112,7 +112,7 @@ def serve(config: str, out: Path, watcher: Watcher) -> None:
 
 @contextmanager
 def watched_gateway(benchmark: str, out: Path, work: Path) -> Iterator[Contestant]:
-    """A gateway before a fake upstream; `benchmark` is the module that starts it, by name."""
+    """A gateway before a fake upstream; `benchmark` names the module that starts it."""
     with running_upstream() as upstream:
         contestant = Contestant(HERE / "gatewright.toml", work / "gateway", upstream)
         contestant.plan["cmd"] = (

@@ -21,7 +21,7 @@ MARKER = re.compile(rb"\[\[fake:([a-z0-9_=,.]*)\]\]")
 STATUSES = {"http400", "http401", "http404", "http429", "http500", "http503", "http529"}
 MID_STREAM = {"midreset", "midhang", "truncated", "cut", "errorevent"}
 FAULT_AT = 5
-"""After so many chunks a stream's fault happens."""
+"""A stream's fault happens after this many chunks."""
 TEXT = "An answer of two hundred bytes, or nearly so. " * 4
 STREAM_HEAD = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -32,7 +32,7 @@ PADDED_EVENTS = [
     EVENT.replace(b"}]}\n", b'}],"obfuscation":"%b"}\n' % b"aB3xYzq9kLm2"[:length])
     for length in range(12)
 ]
-"""As OpenAI's are: each is as long as another one might be."""
+"""As OpenAI's are: padded, so that all events have the same length."""
 STOP_EVENT = EVENT.replace(b'{"content":"word "}', b"{}").replace(b"null", b'"stop"')
 DONE_EVENT = STOP_EVENT + b"data: [DONE]\n\n"
 ANSWER = json.dumps(

@@ -80,7 +80,7 @@ def windows(edges: Sequence[tuple[int, Edges]]) -> Iterator[Window]:
 
 
 def _ending(said: Sequence[tuple[int, Edges]], last: int) -> Iterator[Window]:
-    """The windows of messages of one role whose number ends in one of them."""
+    """The windows of messages of one role whose number ends in the message `last`."""
     place, each = said[last]
     places: tuple[int, ...] = (place,)
     inner, longest, is_bare = 0, each.head, each.is_all

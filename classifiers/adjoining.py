@@ -110,7 +110,7 @@ def torn_values(text: str, chain: Chain, known: Sequence[Finding]) -> list[str]:
 
 
 def _around(text: str, edges: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Stretches around the edges; those that overlap are one."""
+    """Stretches around the edges; overlapping ones are merged."""
     start = end = 0
     for edge in edges:
         word = text.rfind(" ", max(0, edge - _WORD_LENGTH), edge) + 1
@@ -125,7 +125,7 @@ def _around(text: str, edges: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def _is_known(start: int, end: int, finding: Finding, known: Sequence[Finding]) -> bool:
-    """Whether one finding, as sensitive as this, covers a place."""
+    """Whether one finding, at least as sensitive, covers a place."""
     at = bisect_right(known, start, key=attrgetter("start")) - 1
     return at >= 0 and end <= known[at].end and _class_of(finding) <= _class_of(known[at])
 

@@ -271,7 +271,7 @@ class _Walk:
                 self.set_aside(begin)
 
     def is_opaque(self, mapping: dict[object, object], key: object, value: str) -> bool:
-        """Whether a member is bytes; they are noted."""
+        """Whether a member is bytes; if so, notes them."""
         is_word = key in WIRE_WORDS
         if not (key == "data" if is_word else key in _BINARY_KEYS) or not is_binary(value):
             return False
@@ -288,7 +288,7 @@ class _Walk:
                 self.segments[at] = structs.replace(self.segments[at], kind=ASIDE)
 
     def note_opaque(self, kind: str, part: dict[object, object]) -> None:
-        """A content part of an opaque type; an Anthropic document may bring plain text."""
+        """Note a content part of an opaque type; an Anthropic document may bring plain text."""
         source = part.get("source")
         if kind == "document" and isinstance(source, dict):
             if _type_of(source) in {"text", "content"}:

@@ -26,24 +26,24 @@ _NAME: Final = re.compile(
 )
 _LONG_NUMBER: Final = re.compile(r"[0-9]{11}")
 _HEX: Final = re.compile(r"[a-z-]+[_-][0-9a-f]{16,64}(?:_[0-9]{1,4})?")
-"""In these a long run of digits is chance, and no number that somebody has."""
+"""In these a long run of digits is chance, and not a number that belongs to somebody."""
 _NUMBER: Final = re.compile(r"[A-Za-z]{0,3}([0-9]{12,19})[A-Za-z]{0,3}")
-"""Chance makes no name of digits alone with a letter beside them."""
+"""Chance makes no name that consists of digits with a letter beside them."""
 _KEY: Final = re.compile(r"A(?:KIA|SIA|BIA|CCA)[A-Z0-9]{16}|AIza[A-Za-z0-9]{35}")
-"""Keys whose letters a name may have, too."""
+"""Keys whose letters could also be a name's."""
 _WITH_LETTERS: Final = (validators.iban, validators.pan, validators.gstin)
-"""What proves identifiers of letters and digits; chance makes none of them of random letters."""
+"""Checks for identifiers of letters and digits; random letters hardly ever pass them."""
 _CODED_LEAST: Final = 12
 _UUID: Final = re.compile(
     r"(?:[a-z]{1,8}[_-])?[0-9a-f]{8}-[0-9a-f]{4}-[1-8][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 )
 """As agents make them for their items and sessions (RFC 9562)."""
 _HALVES: Final = ((0, 18), (19, 36))
-"""Of a UUID: the groups that can be a card. Its last group alone could be an Aadhaar, and is one by
+"""The groups of a UUID that can be a card. Its last group alone could be an Aadhaar, and is one by
 chance in one random UUID of 3,500: too many to keep every agent's conversation with one at home."""
 _AT_AN_END: Final = re.compile(r"[_-]([0-9]{13,19})[a-f]|[a-f]([0-9]{13,19})(?:$|_)")
 _SAYS_LEAST: Final = 11
-"""Digits that chance does not put into what random letters are the base64 of."""
+"""So many digits hardly ever occur by chance in what random letters decode to from base64."""
 _UNPACKED_BYTES_MAX: Final = 256
 _COMPRESSED: Final = (b"\x1f\x8b", b"x\x01", b"x\x9c", b"x\xda")
 
@@ -65,14 +65,14 @@ def is_name(value: object) -> bool:
 
 
 def _has_card(uuid: str) -> bool:
-    """Whether the groups at an end of a UUID are a card."""
+    """Whether the groups at one end of a UUID are a card number."""
     return any(validators.card(uuid[-36:][start:end].replace("-", "")) for start, end in _HALVES)
 
 
 def _hides(random: str) -> bool:
     """Whether the random part is an identifier, a key or a text in base64.
 
-    A number or a key may have a letter beside it.
+    A number may have up to three letters on either side.
     """
     if any(proves(random) for proves in _WITH_LETTERS):
         return True

@@ -257,7 +257,7 @@ def _first_units(units: Sequence[tuple[Unit, int]]) -> list[tuple[Unit, int]]:
 def _located(
     extraction: Extraction, units: Sequence[tuple[Unit, int]], verdicts: Sequence[Verdict]
 ) -> Iterator[LocatedFinding]:
-    """The findings of all units at their places in the segments."""
+    """The findings of all units, at their places in the segments."""
     starts = extraction.starts()
     for (_, first), verdict in zip(units, verdicts, strict=True):
         for finding in verdict.findings:

@@ -7,7 +7,7 @@ _IMAGE_HEADS = ("iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR", "Qk")
 
 
 def is_binary(text: str) -> bool:
-    """Long, and without anything that base64 cannot contain: not a text in disguise."""
+    """Long, and only characters of base64: not a text in disguise."""
     if len(text) < _LEAST_BINARY_LENGTH or not text.isascii():
         return False
     head = text[:_HEAD_LENGTH].translate(_NOT_BASE64)

@@ -14,15 +14,15 @@ _LEAST_DIGITS: Final = 12
 _PIECE_LENGTH: Final = 12
 _GROUP: Final = 4
 _NO_MARKS: Final = dict.fromkeys(map(ord, " -"))
-"""A piece may be of several groups itself."""
+"""A piece may itself consist of several groups."""
 _LONGEST: Final = 34
-"""Of all identifiers with a check digit an IBAN is the longest."""
+"""An IBAN is the longest of all identifiers with a check digit."""
 _BYTES_LEAST: Final = 9
 _BYTES_MAX: Final = 65_536
 
 
 def pieces_of(items: Sequence[object]) -> list[str]:
-    """Short texts or whole numbers that make one identifier by its check digit; else none."""
+    """Short texts or whole numbers that make one identifier by its check digit; otherwise none."""
     if not 1 < len(items) <= _LONGEST:
         return []
     pieces: list[str] = []
@@ -58,7 +58,7 @@ def _is_aadhaar(pieces: Sequence[str], said: str) -> bool:
 
 
 def bytes_said(items: Sequence[object]) -> str | None:
-    """The text that a list of bytes is; None where it is none."""
+    """The text that a list of bytes encodes; None if it encodes none."""
     if not _BYTES_LEAST <= len(items) <= _BYTES_MAX or items[0].__class__ is not int:
         return None
     if not all(item.__class__ is int for item in items):

@@ -28,29 +28,30 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "reasoning.encrypted": ("data",),
 }
 SIGNED: Final = "thought_signature"
-"""Google's seal, which stands beside a call in an object without a type."""
+"""Google's seal, in an object without a type beside a call."""
 _CALL: Final = "function_call"
 SEALING: Final = frozenset({*_FIELDS, _CALL})
-"""Types of content parts that may have a sealed field, or a seal inside of a field."""
+"""Types of content parts that may have a sealed field, or a seal inside a field."""
 _WRAP: Final = re.compile(r"gw_[a-z_]{1,24}:")
 _WRAPPED_FIELDS: Final = 3
 _ROLES: Final = frozenset({"", "assistant"})
 _LEAST_BYTES: Final = 96
 _BYTE_VALUES: Final = 256
 _OF_NOISE: Final = 0.8
-"""Of the different bytes that noise of this length has; texts have half of that at most."""
+"""Minimum share of the distinct bytes in noise of this length; texts have at most half of it."""
 _SAMPLE_BYTES: Final = 1_024
 _FERNET: Final = "gAAAA"
 _FERNET_HEAD_BYTES: Final = 9
 _FERNET_FRAME_BYTES: Final = 57
 _BLOCK_BYTES: Final = 16
-"""Fernet's tokens: a version and a time, then an initial vector, whole blocks and a signature."""
+"""Fernet's tokens: a version and a time, then an initial vector, complete blocks and a
+signature."""
 _HEADS: Final = (b"\x1f\x8b", b"x\x01", b"x\x9c", b"x\xda", b"PK", b"\x28\xb5\x2f\xfd", b"BZh")
-"""How gzip, zlib, zip, zstd and bzip2 begin."""
+"""First bytes of gzip, zlib, zip, zstd and bzip2."""
 
 
 def has_seal(part: dict[object, object]) -> bool:
-    """Whether a content part of those types is to be looked at for one."""
+    """Whether to look for a seal in a content part of those types."""
     arguments = part.get("arguments") if part.get("type") == _CALL else _FERNET
     return isinstance(arguments, str) and _FERNET in arguments
 
@@ -70,11 +71,11 @@ def is_noise(text: str) -> bool:
 
 
 def wrapped(part: dict[object, object], key: object, value: object, role: str) -> object:
-    """The parts in a wrap that the gateway made around a seal; the value itself where it is none.
+    """The parts in the gateway's wrap around a seal; if there is no wrap, the value itself.
 
-    Clients of another dialect carry it in the field that their own vendor seals. What is in it is
-    read like any part: the thought as text, its signature as a seal. Of a call's arguments those
-    are gone that are seals by themselves.
+    Clients of another dialect carry it in the field that their own vendor seals. Its content is
+    read like any part: the thought as text, its signature as a seal. Arguments of a call that are
+    seals by themselves are removed.
     """
     kind = part.get("type")
     if not isinstance(kind, str) or not isinstance(value, str):
@@ -100,7 +101,7 @@ def wrapped(part: dict[object, object], key: object, value: object, role: str) -
 
 
 def _unsealed_arguments(arguments: str) -> str:
-    """Arguments of a call without those that the vendor has sealed: what its agents tell others."""
+    """Arguments of a call without those that the vendor has sealed: messages between its agents."""
     try:
         given = msgspec.json.decode(arguments)
     except (msgspec.MsgspecError, RecursionError):
@@ -113,7 +114,7 @@ def _unsealed_arguments(arguments: str) -> str:
 
 
 def _is_token(text: str) -> bool:
-    """Whether a text is a token of Fernet's and nothing else; short ones are too, unlike noise."""
+    """Whether a text is a Fernet token and nothing else; unlike noise, even if it is short."""
     if not text.startswith(_FERNET):
         return False
     try:

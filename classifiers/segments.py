@@ -20,7 +20,7 @@ ASIDE: Final = "aside"
 class Segment(msgspec.Struct, frozen=True):
     """One string of the request, its role, and its kind.
 
-    That is value, key, number, piece, table, codes, json or aside.
+    The kind is value, key, number, piece, table, codes, json or aside.
     """
 
     text: str

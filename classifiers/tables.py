@@ -22,7 +22,7 @@ _CELL_ENDS: Final = dict.fromkeys(map(ord, "\t\r\n\x0b\x0c\x1c\x1d\x1e\x1f"), " 
 
 
 def table_said(items: Sequence[object]) -> str:
-    """A list of rows as lines of cells, where its first row has a heading that says something.
+    """A list of rows as lines of cells, if its first row has a heading that says something.
 
     Empty for any other list.
     """
@@ -38,7 +38,7 @@ def table_said(items: Sequence[object]) -> str:
 
 
 def table_in(mapping: Mapping[object, object]) -> str:
-    """The same for an object that has its headings and its rows apart."""
+    """The same for an object with separate headings and rows."""
     if _HEADS.isdisjoint(mapping):
         return ""
     for name in _HEADS:
@@ -53,7 +53,7 @@ def table_in(mapping: Mapping[object, object]) -> str:
 
 
 def tables_in_text(text: str) -> Iterator[str]:
-    """The tables of a text that is JSON; what else it says stands in it as it is."""
+    """The tables of a text that is JSON; its other content is in the text as it is."""
     if _ROWS_IN.search(text) is None or not _names_something(text):
         return
     try:

@@ -16,7 +16,7 @@ Chain = tuple[tuple[int, int], ...]
 
 
 class Unit(Struct, frozen=True):
-    """A text that is judged as a whole, and the end of the text before it."""
+    """A text that is judged as one, and the end of the text before it."""
 
     text: str
     lead: str = ""

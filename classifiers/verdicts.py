@@ -46,7 +46,7 @@ CLEAN = Verdict((), (), DataClass.S0, ())
 
 
 def judge(unit: Unit, scanner: Scanner, expired: Callable[[], bool] = never) -> Verdict:
-    """The verdict on a unit. `expired` is asked between chunks; an unfinished verdict says so."""
+    """The verdict on a unit. `expired` is checked between chunks; an unfinished verdict says so."""
     text = unit.lead + SEAM + unit.text if unit.lead else unit.text
     offset = len(text) - len(unit.text)
     if len(text) <= CHUNK_LENGTH:

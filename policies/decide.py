@@ -100,7 +100,7 @@ def route_of(facts: Facts) -> str:
 
 
 def _denial(matched: Matched, facts: Facts) -> Choice | None:
-    """A refusal that no target could change."""
+    """A refusal that does not depend on the targets."""
     if matched.deny is not None:
         return Choice(refusal="denied", rule=matched.deny)
     unapproved = matched.unapproved(facts) if matched.needing_approval else None

@@ -52,7 +52,7 @@ class Constraint(msgspec.Struct, frozen=True, omit_defaults=True):
     """A rule that can only narrow; without `when` it applies to every request.
 
     `when` is the canonical text of an expression. `require_approval` refuses, with this reason,
-    unless the key carries the label `approved:` and the rule's name.
+    unless the key carries the label `approved:` followed by the rule's name.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Canary(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 ANSWER_CHECKS: Final = ("answered", "complete", "no_refusal", "format")
-"""An answer or a tool call; not cut at the limit; not refused; the JSON that was asked for."""
+"""An answer or a tool call; not cut at the limit; not refused; the JSON that was requested."""
 
 
 class Preference(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -127,7 +127,7 @@ class Expectation(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Case(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One example inside the document; `facts` as written, filled in when the test runs."""
+    """One example inside the document; `facts` as written, completed when the test runs."""
 
     name: str
     facts: Mapping[str, object]

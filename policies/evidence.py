@@ -28,7 +28,7 @@ class FactValue(msgspec.Struct, frozen=True):
 
 
 def evidence(readings: Sequence[Reading], facts: Facts) -> tuple[FactValue, ...]:
-    """The value of every fact read; a data class brings the findings it came from."""
+    """The value of every fact read; a data class comes with the findings that caused it."""
     values = [_value(reading, facts) for reading in readings]
     wants_findings = Reading("data_class") in readings and Reading("findings") not in readings
     if wants_findings and facts.findings:

@@ -109,7 +109,7 @@ def facts_from_example(
 ) -> Facts:
     """Facts of a request that differs from a harmless one in the given fields.
 
-    The entries of an example's own `targets` are filled in from a managed one in the same way.
+    The entries of an example's own `targets` are completed from a managed one in the same way.
     Raises FactsInvalid with every unknown field and every wrong type.
     """
     problems: list[Problem] = []
@@ -186,7 +186,7 @@ def _fields(
 
 @cache
 def _types(struct: type[Facts | TargetFacts]) -> Mapping[str, Any]:
-    """Read once: resolving the annotations takes 20 times as long as what is done with them."""
+    """Cached: resolving the annotations takes 20 times as long as using them."""
     return {field.name: field.type for field in msgspec.structs.fields(struct)}
 
 

@@ -22,8 +22,8 @@ RuleKind: TypeAlias = Literal["constraint", "preference"]
 class RuleExplanation(msgspec.Struct, frozen=True):
     """One rule: its condition, the values it saw, whether it held and whether it had effect.
 
-    A preference can match without being applied: an earlier one matched, another route was
-    asked for, or a model was requested by name.
+    A preference can match without being applied: if an earlier one matched, another route was
+    requested, or a model was requested by name.
     """
 
     name: str

@@ -44,7 +44,7 @@ from policies.problems import ExpressionInvalid, Position, Problem, shown, sugge
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """A fact an expression looks at; `key` when it is one entry of it."""
+    """A fact that an expression looks at; `key` if it looks at one entry of it."""
 
     fact: str
     key: str | None = None

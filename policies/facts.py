@@ -23,7 +23,7 @@ DIALECTS: Final = (
     "openai_completions",
 )
 BARE_TEXT: Final = "openai_completions"
-"""The dialect whose prompts are continued as they are: not every model's upstream does that."""
+"""The dialect whose prompts are continued as they are: not every upstream does that."""
 CONTINUES_TEXT: Final = "completions"
 """The capability of models whose upstream does."""
 

@@ -79,7 +79,7 @@ _TEXT: Final[tuple[RowOperator, ...]] = (
 class Row(msgspec.Struct, frozen=True):
     """One comparison: `values` has one entry, or several after `in`; `key` is a label or header.
 
-    `is` asks for a truth value, `includes` for a label, `present` whether a number is there.
+    `is` tests a truth value, `includes` a label, `present` whether there is a number.
     """
 
     fact: str

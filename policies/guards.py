@@ -111,7 +111,7 @@ class Guard(msgspec.Struct, frozen=True):
         return mask
 
     def first(self, facts: Facts) -> int:
-        """The bit of the first rule that holds; 0 for none."""
+        """The bit of the first rule that holds; 0 if none does."""
         mask = self._let_through(facts)
         while mask:
             bit = mask & -mask

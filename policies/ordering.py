@@ -39,7 +39,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 class Ordering(msgspec.Struct, frozen=True):
-    """The ranks before the price, whether it counts, those after it, and shares of traffic."""
+    """The ranks before the price, whether it counts, the ranks after it, and shares of traffic."""
 
     name: str
     before: tuple[Rank, ...]
@@ -161,7 +161,7 @@ def unsealing_first(targets: tuple[TargetFacts, ...], sealed: str) -> tuple[Targ
 
 
 def sticky_value(facts: Facts, sticky: Literal["key", "project", "workspace"]) -> str:
-    """Who counts as the same asker."""
+    """The value that identifies an asker."""
     if sticky == "key":
         return facts.key_id
     place = f"{facts.organisation}/{facts.workspace}"

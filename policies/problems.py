@@ -75,6 +75,6 @@ def shown(text: str) -> str:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """A "did you mean" clause, or nothing when no known name is close."""
+    """A "did you mean" clause, or empty if no known name is close."""
     close = difflib.get_close_matches(name[:NAME_LENGTH_MAX], sorted(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -76,7 +76,7 @@ class PolicyDocument(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def routes(self) -> tuple[str, ...]:
-        """What may follow `auto:` in a requested model."""
+        """The names that may follow `auto:` in a requested model."""
         return tuple(route for route in self.preferences_by_route if route)
 
 

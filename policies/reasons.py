@@ -85,7 +85,7 @@ def _refused(choice: Choice, facts: Facts, rule: ConstraintStep | None) -> str:
 
 
 def _lacking(facts: Facts) -> str:
-    """What none does: others could answer instead, but not make the same vectors."""
+    """What no target offers: others could answer instead, but not make the same vectors."""
     if not any(target.vectors for target in facts.targets):
         return "is left"
     is_named = any(target.name == facts.model_requested for target in facts.targets)

@@ -22,7 +22,7 @@ _PER_MTOK: Final = 1_000_000
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """One request as it was: facts, document and decision, target that answered, and its cost."""
+    """One request as it was: facts, document, decision, the target that answered, and its cost."""
 
     request_id: str
     facts: Facts
@@ -60,9 +60,9 @@ class Impact(msgspec.Struct, frozen=True):
     cost_before_microusd: int
     cost_after_microusd: int
     routes: tuple[tuple[str, str, int], ...]
-    """From, to and how many, the most frequent first."""
+    """From, to and count, the most frequent first."""
     tripped: tuple[tuple[str, int], ...]
-    """Budget accounts that the traffic would have overrun, with its cost on them."""
+    """Budget accounts that the traffic would have overrun, each with its cost."""
     examples: tuple[Change, ...]
 
     @property
@@ -191,7 +191,7 @@ def impact(
 
 
 def _cost(each: Recorded, name: str) -> int:
-    """What the request would cost at a target: the true cost at its own, else list prices."""
+    """The cost at a target: the true cost at the one that answered, list prices at any other."""
     if name == each.target and not each.is_refused:
         return each.cost_microusd
     target = next(target for target in each.facts.targets if target.name == name)

@@ -85,7 +85,7 @@ class Sieve:
 
 
 class Matched:
-    """The constraints that match a request, and all that follows from them alone."""
+    """The constraints that match a request, and everything that follows from them alone."""
 
     __slots__ = (
         "audit_content",
@@ -167,7 +167,7 @@ class Matched:
         return made
 
     def unapproved(self, facts: Facts) -> ConstraintStep | None:
-        """The first rule whose approval the key does not carry."""
+        """The first rule whose approval the key lacks."""
         for step in self.needing_approval:
             if approval_of(step.name) not in facts.labels:
                 return step

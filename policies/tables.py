@@ -196,6 +196,6 @@ def _intervals(written: Sequence[float], atoms: Sequence[Atom]) -> list[tuple[in
 
 
 def _number(value: Scalar) -> float:
-    """The number as it was written: an integer of many digits would lose some as a float."""
+    """The number as it was written: an integer with many digits would lose some as a float."""
     assert not isinstance(value, str)
     return value

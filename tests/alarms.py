@@ -16,7 +16,7 @@ FILE = ROOT / "prometheus" / "gatewright.rules.yml"
 ROW = re.compile(r"\| (?P<when>[^|]+) \| `(?P<ask>[^`]+)` \| (?P<means>.+) \|")
 FOR = {", for a minute": "1m", ", for five minutes": "5m"}
 KEPT: Mapping[str, str] = {}
-"""By the name that a row's words make now, the one that it was given out by."""
+"""By the name that a row's words would give now, the name under which it was published."""
 LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 
 
@@ -26,7 +26,7 @@ class Alarm(Struct, frozen=True):
     name: str
     ask: str
     holds: str
-    """How long before it is told; empty where at once."""
+    """How long it must hold before it fires; empty if it fires at once."""
     summary: str
     means: str
 
@@ -71,7 +71,7 @@ def _alarm(found: re.Match[str]) -> Alarm:
 
 
 def _quoted(text: str) -> str:
-    """In single quotes nothing is special to YAML but they; two braces are Prometheus' own."""
+    """In single quotes only quotes are special to YAML; two braces are so to Prometheus."""
     return "'" + text.replace("'", "''") + "'"
 
 

@@ -9,7 +9,7 @@ PIECE_BYTES = 65_536
 
 
 class Cable:
-    """An asynchronous context manager; `port` is where the server is reached by it."""
+    """An asynchronous context manager; the server is reached through `port`."""
 
     def __init__(self, host: str, port: int) -> None:
         """A `host` that begins with a slash is the folder of a PostgreSQL server's socket."""
@@ -36,7 +36,7 @@ class Cable:
         await asyncio.gather(*self._tasks)
 
     def cut(self) -> None:
-        """End every connection and take no more."""
+        """End every connection and accept no more."""
         self._is_cut = True
         for end in self._ends:
             end.close()

@@ -29,14 +29,14 @@ _SIGNS = x509.KeyUsage(
 
 
 def newer_default_context(purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH, **files: Any) -> Any:
-    """What `ssl.create_default_context` is from Python 3.13 on, under any."""
+    """`ssl.create_default_context` as it is from Python 3.13 on, under any version."""
     context = _default_context(purpose, **files)
     context.verify_flags |= ssl.VERIFY_X509_STRICT | ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
 
 
 class Hours:
-    """The wall clock, some hours on."""
+    """The wall clock, some hours ahead."""
 
     def __init__(self) -> None:
         self.later_us = 0
@@ -63,7 +63,7 @@ class Pair(Struct, frozen=True):
 
 
 class Authority:
-    """`file` is what somebody trusts who trusts it."""
+    """`file` is what a client that trusts it needs."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Authority:
         below: "Authority | None" = None,
         tells_use: bool = True,
     ) -> None:
-        """Without `tells_use` it says not what its key is for, as those of `openssl req` do not."""
+        """Without `tells_use` its key usage is not stated, as with those of `openssl req`."""
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -88,7 +88,7 @@ class Authority:
         self.file.write_bytes(own.sign(above._key, hashes.SHA256()).public_bytes(Encoding.PEM))
 
     def trusting(self, caller: Pair | None = None) -> ssl.SSLContext:
-        """How a caller connects who trusts it, and shows a certificate of his own."""
+        """The context of a caller that trusts it, and may show a certificate of its own."""
         context = ssl.create_default_context(cafile=self.file)
         if caller is not None:
             context.load_cert_chain(caller.chain, caller.key)
@@ -103,7 +103,7 @@ class Authority:
         ends: dt.timedelta = HOUR,
         passphrase: str = "",
     ) -> Pair:
-        """A new certificate and its key, in files of that name, in the place of older ones."""
+        """A new certificate and its key, in files of that name, replacing older ones."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         names = x509.SubjectAlternativeName(list(map(_general, hosts)))
@@ -122,7 +122,7 @@ class Authority:
         signed_by: "Authority | None" = None,
         is_delta: bool = False,
     ) -> bytes:
-        """A list of those of its certificates that it takes back, in PEM."""
+        """A list of its revoked certificates, in PEM."""
         now = dt.datetime.now(dt.UTC)
         built = (
             x509.CertificateRevocationListBuilder()
@@ -144,7 +144,7 @@ class Authority:
         return built.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
     def server(self, *hosts: str, wants_from: "Authority | None" = None) -> ssl.SSLContext:
-        """TLS of a server with these names, which may want a certificate of an authority's."""
+        """TLS of a server with these names, which may require a certificate of an authority's."""
         issued = self.issue("server", hosts=hosts)
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(issued.chain, issued.key)
@@ -184,7 +184,7 @@ def _general(host: str) -> x509.GeneralName:
 
 
 def _replace(file: Path, content: bytes) -> None:
-    """As those who renew certificates do it: another file takes its place."""
+    """As programs that renew certificates do: another file takes its place."""
     new = file.with_suffix(f"{file.suffix}.new")
     new.touch(mode=0o600)
     new.write_bytes(content)

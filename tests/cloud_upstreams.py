@@ -30,7 +30,7 @@ ROLE: Final = f"arn:aws:iam::{ACCOUNT}:role/gateway-of-a-bank"
 PROJECT: Final = "bank-claude-prod"
 SKEW_S: Final = 300
 AUDIENCE: Final = "https://oauth2.googleapis.com/token"
-"""In what google-auth signs, whatever the address that it is sent to."""
+"""The audience that google-auth signs, whatever address it sends to."""
 _FORM: Final = "%Y%m%dT%H%M%SZ"
 
 
@@ -39,14 +39,14 @@ class _Cloud(RecordingUpstream, ABC):
 
     @abstractmethod
     def refusal(self, request: RecordedRequest) -> tuple[int, object] | None:
-        """Status and body where it is not to be answered."""
+        """Status and body if it is to be refused."""
 
     def as_messages(self, request: RecordedRequest) -> RecordedRequest:
-        """The same as Anthropic's own API would have got it."""
+        """The request as Anthropic's own API would have received it."""
         return request
 
     def looked_up(self, path: str) -> object | None:
-        """What a GET of ours gets."""
+        """The answer to a GET of ours."""
         del path
         return None
 
@@ -74,7 +74,7 @@ class BedrockUpstream(_Cloud):
         self.access_keys: dict[str, Credentials] = {}
         self.api_keys: set[str] = set()
         self.ahead_s = 0.0
-        """How far this cloud's clock is ahead of ours."""
+        """How far this cloud's clock is ahead of ours, in seconds."""
 
     def new_access_key(self, *, is_temporary: bool = False) -> Credentials:
         """An access key that is accepted from now on."""
@@ -118,7 +118,7 @@ class BedrockUpstream(_Cloud):
 def _computed(
     request: RecordedRequest, key: Credentials, region: str, service: str, signed: str, port: int
 ) -> str:
-    """The signature that this request must have, of its headers and body as they arrived."""
+    """The signature that this request must have, from its headers and body as they arrived."""
     named = signed.split(";")
     assert {"host", "x-amz-date"} <= set(named)
     headers = {name: request.headers[name] for name in named}
@@ -175,7 +175,7 @@ def _google(status: int, word: str, message: str) -> tuple[int, object]:
 
 @cache
 def _key() -> rsa.RSAPrivateKey:
-    """One for all servers of a process: to make one takes a third of a second."""
+    """One key for all servers of a process: making one takes a third of a second."""
     return rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 

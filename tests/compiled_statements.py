@@ -12,11 +12,11 @@ from sqlalchemy.util import LRUCache
 
 
 STATEMENTS_MAX: Final = 5_000
-"""More than are ours: what a test makes up by hundreds should not push them out."""
+"""More than our statements: a test that makes up hundreds should not displace them."""
 
 
 class CompiledStatements(LRUCache[Hashable, Any]):
-    """Handed to engines as their `compiled_cache`; two databases of a kind share what is in it."""
+    """Given to engines as their `compiled_cache`; databases of one kind share its content."""
 
     def __init__(self) -> None:
         super().__init__(STATEMENTS_MAX)
@@ -29,7 +29,7 @@ class CompiledStatements(LRUCache[Hashable, Any]):
 
 
 def _shared(key: Hashable) -> Hashable:
-    """SQLAlchemy's key, which begins with the dialect of one engine: here any of its kind."""
+    """SQLAlchemy's key, which begins with the dialect of one engine; here with any of its kind."""
     dialect, *statement = cast("tuple[Any, ...]", key)
     assert isinstance(dialect, Dialect)
     return (type(dialect), dialect.server_version_info, *statement)

@@ -1,6 +1,6 @@
-"""Fixtures that the whole suite shares: the event loop's kind, real databases, a running gateway.
+"""Fixtures of the entire suite: the event loop's kind, real databases, a running gateway.
 
-A folder whose tests share one gateway, or want another, says so in a `conftest.py` of its own.
+A folder whose tests share one gateway, or need another one, has a `conftest.py` of its own.
 """
 
 import gc
@@ -61,7 +61,7 @@ async def upstreams() -> AsyncIterator[Upstreams]:
 async def gateway(
     tmp_path: Path, sqlite_url: str, upstreams: Upstreams
 ) -> AsyncIterator[RunningGateway]:
-    """A gateway of the test's own, with recording upstreams behind it."""
+    """A gateway for this test alone, with recording upstreams behind it."""
     async with RunningGateway(tmp_path, sqlite_url, upstreams) as running:
         yield running
 

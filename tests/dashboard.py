@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 def rows() -> list[Json]:
-    """The list as it stands: rows with `title` and `panel`."""
+    """The list as it is: rows with `title` and `panel`."""
     found: list[Json] = tomllib.loads(FOLDER.joinpath("panels.toml").read_text("utf-8"))["row"]
     return found
 
@@ -32,7 +32,7 @@ def asked(panel: Json) -> list[str]:
 
 
 def steps(panel: Json) -> list[Json]:
-    """The colours of a panel; red where its alarm is on. Grafana's steps begin at their number."""
+    """The colours of a panel; red where its alarm fires. Grafana's steps begin at their number."""
     if "alarm" not in panel:
         return [{"color": "green", "value": None}]
     _, compared, number = _alarms(panel)[0]
@@ -50,7 +50,7 @@ def _alarms(panel: Json) -> list[tuple[str, str, str]]:
 
 
 def dashboard() -> Json:
-    """The whole file, as Grafana imports it."""
+    """The complete file, as Grafana imports it."""
     panels: list[Json] = []
     y = 0
     for row in rows():

@@ -12,7 +12,7 @@ from gateway.telemetry import configure_logging
 
 @contextmanager
 def debug_log() -> Iterator[io.BytesIO]:
-    """All that is logged while it is entered, by whatever logger."""
+    """Everything logged while it is entered, by any logger."""
     written = io.BytesIO()
     before = sys.stderr
     sys.stderr = io.TextIOWrapper(written, write_through=True)

@@ -37,18 +37,18 @@ WHERE relkind = 'r' AND oid >= 16384 AND relnamespace = 'public'::regnamespace
   AND pg_relation_size(oid) > 0
 """
 PLANNED = "DELETE FROM pg_statistic WHERE starelid >= 16384"
-"""What ANALYZE saw; a plan that a test looks at must not depend on who wrote here before."""
+"""Statistics of ANALYZE: a plan that a test looks at must not depend on earlier tests' data."""
 OTHERS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1"
 ENDED_S = 2.0
-"""How long a session may take that was told to end."""
+"""How long a session may take to end after it was told to."""
 
 
 class Fresh(NamedTuple):
-    """What a database of the newest schema looks like that nobody wrote into."""
+    """The state of a database of the newest schema to which nobody has written."""
 
     catalogue: object
     rows: dict[str, bytes]
-    """Of each table that has any, as PostgreSQL copies them out."""
+    """For each table that has any, as PostgreSQL copies them out."""
 
     @classmethod
     async def of(cls, url: URL) -> Self:
@@ -61,7 +61,7 @@ class Fresh(NamedTuple):
             return cls(await connection.fetchval(CATALOGUE), rows)
 
     async def again(self, url: URL, name: str) -> bool:
-        """Whether the database is as if it were new, under that name; nobody is connected to it."""
+        """Whether the database could be reset, under that name; nobody is connected to it."""
         async with _connected(url.set(database="postgres")) as connection:
             if not await _renamed(connection, url.database or "", name):
                 return False

@@ -43,10 +43,10 @@ class ForwardProxy:
         self.names = dict(names or {})
         """Host names that it knows, and where they lead."""
         self.authorization = authorization
-        """What it wants to be told; nothing where this is empty."""
+        """The required credentials; none if empty."""
         self.fault: Fault = ""
         self.heads: list[bytes] = []
-        """What it was asked, whole."""
+        """The complete heads of its requests."""
         self.tunnels = 0
         self.port = 0
         self._server: asyncio.Server | None = None
@@ -58,7 +58,7 @@ class ForwardProxy:
 
     @property
     def asked(self) -> list[str]:
-        """For which places tunnels were asked."""
+        """The places to which tunnels were requested."""
         return [head.split(b" ")[1].decode() for head in self.heads]
 
     async def __aenter__(self) -> Self:

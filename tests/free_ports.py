@@ -6,7 +6,7 @@ from contextlib import suppress
 
 
 def free_port() -> int:
-    """One below those that the system gives out by itself, else somebody has it before its use."""
+    """Below the ports that the system assigns by itself; otherwise one may be taken before use."""
     for port in random.SystemRandom().sample(range(20_000, 32_000), 100):
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))

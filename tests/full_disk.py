@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def room_for(count_bytes: int) -> Iterator[None]:
-    """Writing more to one file fails, as the kernel says it, also when a buffer is let go."""
+    """Writing more to one file fails as the kernel reports it, also when a buffer is flushed."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (count_bytes, before[1]))
     try:

@@ -13,7 +13,7 @@ APPLIED = ("migration", "gateway", "engine")
 
 
 class Pod(NamedTuple):
-    """A template of pods, and what makes them."""
+    """A template of pods, and the object that makes them."""
 
     maker: dict[str, Any]
 
@@ -35,7 +35,7 @@ class Pod(NamedTuple):
 
     @property
     def container(self) -> dict[str, Any]:
-        """The one that stays."""
+        """The main container, not an init container."""
         (container,) = self.spec["containers"]
         return dict(container)
 
@@ -49,7 +49,7 @@ class Pod(NamedTuple):
 
     @property
     def volumes(self) -> dict[str, dict[str, Any]]:
-        """By name, with those that a set claims for each of its pods."""
+        """By name, including those that a set claims for each of its pods."""
         claimed = self.maker["spec"].get("volumeClaimTemplates", ())
         return {
             **{each["name"]: each for each in self.spec.get("volumes", ())},
@@ -57,7 +57,7 @@ class Pod(NamedTuple):
         }
 
     def secrets(self) -> Iterator[tuple[str, list[str]]]:
-        """Each Secret with the keys of it that are asked for; none named means all."""
+        """Each Secret with the keys of it that are used; no names mean all."""
         for volume in self.volumes.values():
             for source in volume.get("projected", {}).get("sources", ()):
                 asked = source["secret"]
@@ -73,7 +73,7 @@ class Applied(NamedTuple):
 
     documents: list[dict[str, Any]]
     configuration: dict[str, Path]
-    """By the name of each ConfigMap that is generated, its file."""
+    """By the name of each generated ConfigMap, its file."""
     images: dict[str, dict[str, str]]
 
     def of(self, kind: str) -> list[dict[str, Any]]:
@@ -89,7 +89,7 @@ class Applied(NamedTuple):
 
 
 def applied(folder: Path) -> Applied:
-    """Of a folder with all that it builds upon; a later ConfigMap replaces one of its name."""
+    """A folder with everything it builds upon; a later ConfigMap replaces one of the same name."""
     custom = yaml.safe_load(folder.joinpath("kustomization.yaml").read_text(encoding="utf-8"))
     documents: list[dict[str, Any]] = []
     configuration: dict[str, Path] = {}

@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 
 class Post(Struct, frozen=True):
-    """What was posted, decoded."""
+    """One post, decoded."""
 
     path: str
     headers: dict[str, str]
@@ -38,19 +38,19 @@ class Post(Struct, frozen=True):
 
 
 class Reply(Struct, frozen=True, kw_only=True):
-    """What one post is answered; the default is that all of it was taken."""
+    """The reply to one post; by default, all of it was accepted."""
 
     status: int = 200
     body: bytes = b"{}"
     retry_after: str = ""
     coding: str = ""
-    """What its body is said to be coded as."""
+    """The declared coding of its body."""
     drops: bool = False
     """The connection is closed without an answer."""
 
 
 def partly(name: str, count: object, message: str) -> Reply:
-    """A part of it was taken; `name` is `rejectedSpans` or `rejectedDataPoints`."""
+    """A part of it was accepted; `name` is `rejectedSpans` or `rejectedDataPoints`."""
     said = {"partialSuccess": {name: count, "errorMessage": message}}
     return Reply(body=json.dumps(said).encode())
 
@@ -62,11 +62,11 @@ class OtlpReceiver:
         self._tls = tls
         self.posts: list[Post] = []
         self.replies: deque[Reply] = deque()
-        """What the next posts are answered; behind these, and without a bad span, the default."""
+        """Replies to the next posts; after these, and without a bad span, the default."""
         self.is_bad: Callable[[Json], bool] = lambda _: False
-        """Whether a span is one that it cannot decode."""
+        """Whether it cannot decode a span."""
         self.taken: list[Json] = []
-        """Spans that it has."""
+        """The accepted spans."""
         self._runner: web.AppRunner | None = None
 
     @property

@@ -36,7 +36,7 @@ pool_mode = {mode}
 
 
 class PgBouncer:
-    """In front of the server of a URL; every database of that server is behind it."""
+    """Before the server of a URL; every database of that server is reached through it."""
 
     def __init__(self, folder: Path, server_url: str, mode: str) -> None:
         self.port = free_port()
@@ -56,12 +56,12 @@ class PgBouncer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def url(self, direct: str) -> str:
-        """The way to the same database through it."""
+        """The URL of the same database through it."""
         through = make_url(direct).set(host="127.0.0.1", port=self.port, query={})
         return through.render_as_string(hide_password=False)
 
     def tell(self, settings: str) -> None:
-        """More of its settings; the last of a name counts, from the next start on."""
+        """Add settings; the last one of a name counts, from the next start on."""
         with self._file.open("a") as config:
             config.write(settings)
 

@@ -47,7 +47,7 @@ def scraped(text: str) -> dict[str, Vector]:
 
 
 class Query:
-    """One expression: `value` is what it says, `used` which labels it asks of which metric."""
+    """One expression: `value` is its result, `used` the labels it uses of each metric."""
 
     def __init__(self, expression: str, before: dict[str, Vector], after: dict[str, Vector]):
         self._before, self._after = before, after
@@ -159,7 +159,7 @@ class Query:
 
 
 def _interpolated(share: float, buckets: list[tuple[float, float]]) -> float:
-    """As Prometheus does it: evenly within the bucket, the last finite bound beyond all others."""
+    """As Prometheus does: evenly within the bucket, the last finite bound beyond all others."""
     rank = share * buckets[-1][1]
     low, below = 0.0, 0.0
     for bound, count in buckets:

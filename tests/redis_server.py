@@ -17,7 +17,7 @@ SERVER = shutil.which("valkey-server") or shutil.which("redis-server")
 
 
 def speaks_tls() -> bool:
-    """Whether the installed server was built with it: then it misses a certificate, no setting."""
+    """Whether the installed server has TLS: then it lacks a certificate, not a setting."""
     if not SERVER:
         return False
     asked = [SERVER, "--port", "0", "--tls-port", "1", "--save", ""]

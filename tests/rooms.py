@@ -61,7 +61,7 @@ def every_file() -> str:
 
 
 def every_room() -> str:
-    """The table of rooms, as it stands in ARCHITECTURE.md."""
+    """The table of rooms, as it is in ARCHITECTURE.md."""
     rows = [
         f"| `{name_of(room)}/` | {_cell(purpose(room))}{_within(room)} |\n"
         for room in rooms()

@@ -113,7 +113,7 @@ BRISK_PROCESS = "import gateway.pacing.rhythm\n" + "".join(
 
 @contextmanager
 def brisk() -> Iterator[None]:
-    """Workers that are built meanwhile make their rounds more often.
+    """Workers that are built while it is entered make their rounds more often.
 
     Never less often than the module says: a test may have set a period of its own.
     """
@@ -281,9 +281,9 @@ class RunningGateway:
         return key.reveal()
 
     async def reaches_all(self) -> None:
-        """Wait for a probe of the engine that was answered.
+        """Wait for an answered probe of the engine.
 
-        It has no longer than a caller's first byte: where a test makes that short, a busy machine
+        A probe has no longer than a caller's first byte: if a test makes that short, a busy machine
         is enough for a probe to fail, and until the next one the engine counts as down.
         """
         while self.plane.snapshots.board.unavailable:

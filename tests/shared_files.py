@@ -24,17 +24,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Sharing:
-    """One run's part in what is shared."""
+    """One run's share of the files."""
 
     def __init__(self, claims: Path, folders: list[Path]) -> None:
         self._claims = claims
         self._folders = folders
         self._ours: dict[Path, bool] = {}
-        """Shared files that were come to, and whether this run was the first."""
+        """Shared files that this run came to, and whether it was the first."""
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Put what is shared last; of that the longest files first, so that the end is short."""
+        """Put shared files last, the longest of them first, so that the end is short."""
         sizes = {path: path.stat().st_size for path in {item.path for item in items}}
         items.sort(
             key=lambda item: sizes[item.path] if self._is_shared(item) else 2**62, reverse=True
@@ -44,7 +44,7 @@ class Sharing:
     def pytest_runtest_protocol(
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> bool | None:
-        """Say that it is done, where another run does it."""
+        """Report it as done if another run does it."""
         if not self._is_shared(item) or self._is_ours(item.path):
             return None
         if nextitem is not None:

@@ -49,7 +49,7 @@ SHARED: Final = (
 ASKED_AGAIN_MAX: Final = 3
 """More failures than that have a common cause, and a second try would say nothing."""
 FAILED: Final = 1
-"""pytest's exit status where tests failed and nothing else went wrong."""
+"""pytest's exit status if tests failed and nothing else went wrong."""
 BROKEN_OFF: Final = 3
 """The status of a part that reports failed tests without saying which."""
 NAMED_MAX: Final = 20
@@ -62,8 +62,8 @@ third as fast. A test that hangs is ended by `STUCK_S` long before."""
 SETTING: Final = {
     name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
 } | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
-"""Some 150 processes import the gateway; where an image forbids it to be kept as it was compiled,
-each of them compiles it anew. And pytest finds its plugin, wherever it is started."""
+"""Some 150 processes import the gateway; if an image forbids bytecode files, each of them compiles
+it anew. The path lets pytest find its plugin from any folder."""
 SHORT: Final = ("-m", "not long")
 """Tests that take long for what they add are left to `make faults`: this run has 25 minutes."""
 STUCK: Final = (
@@ -102,7 +102,7 @@ class Part:
 
 
 def main(more: list[str]) -> int:
-    """Run all parts; the exit status is the worst of them. `more` is handed to each pytest."""
+    """Run all parts; the exit status is the worst of them. `more` is passed to each pytest."""
     pytest = [sys.executable, "-m", "pytest", *STUCK, *SHORT, *more]
     with ExitStack() as stack:
         # Files that a killed program still writes there are not a failed test.
@@ -140,8 +140,8 @@ def begun(pytest: list[str], places: tuple[str, ...], folder: Path, stack: ExitS
 def kept_in(folder: Path) -> list[str]:
     """The options of a pytest that shares no folder with another.
 
-    Of its own accord it numbers the folders of a user's runs, and each run that ends removes old
-    ones: two that end at once remove the same one, and the slower of them breaks off.
+    By default it numbers the folders of a user's runs, and each run that ends removes old ones: two
+    that end at once remove the same one, and the slower of them breaks off.
     """
     folder.mkdir()
     return [f"--override-ini=cache_dir={folder / 'cache'}", f"--basetemp={folder / 'files'}"]
@@ -165,7 +165,7 @@ def give_account(statuses: dict[Part, int]) -> None:
 
 
 def ended(process: subprocess.Popen[bytes], begun_s: float) -> int:
-    """A part's exit status; one that takes too long says where each thread is, and is ended."""
+    """A part's exit status; one that takes too long prints each thread's stack, and is ended."""
     try:
         return process.wait(max(1.0, begun_s + PART_S - time.monotonic()))
     except subprocess.TimeoutExpired:

@@ -12,7 +12,7 @@ from gateway.store.schema.audit import audit_checkpoints
 async def sign_on(
     database: Database, organisation: str, now_us: int, days_ago: Iterable[int]
 ) -> None:
-    """Copies what is signed of it to so many days before `now_us`."""
+    """Copy its signatures to that many days before `now_us`."""
     mine = select(audit_checkpoints).where(audit_checkpoints.c.organisation == organisation)
     async with database.writing() as connection:
         made = dict((await connection.execute(mine.limit(1))).mappings().one())

@@ -115,5 +115,5 @@ def test_a_quantile_lies_where_prometheus_puts_it() -> None:
 
 
 def test_the_dashboard_belongs_to_no_organisation_of_grafana() -> None:
-    """An `id` in the file makes an import write over what has that number."""
+    """With an `id` in the file, an import would overwrite the dashboard of that number."""
     assert "id" not in dashboard()

@@ -81,7 +81,7 @@ def rows(name: str) -> dict[str, list[str]]:
 
 
 def operations() -> str:
-    """All pages for those who run it, one after the other."""
+    """All pages for operators, one after the other."""
     return "\n".join(page(str(file)) for file in sorted(ROOT.joinpath(OPERATIONS).glob("*.md")))
 
 
@@ -205,7 +205,7 @@ def test_alarms_that_are_shown_ask_for_metrics_and_labels_that_there_are() -> No
 
 
 def test_what_the_index_of_symptoms_quotes_is_what_the_program_says() -> None:
-    """An operator looks for the words that are on the screen: they change with the program's."""
+    """An operator looks for the words on the screen: they change with the program's."""
     cells = re.findall(r"^\| ([^|]*`[^|]*) \|", page(f"{OPERATIONS}/faults.md"), re.MULTILINE)
     quoted = [span for cell in cells for span in re.findall(r"`([^`]+)`", cell)]
     assert len(quoted) > 20
@@ -223,7 +223,7 @@ def test_what_the_index_of_symptoms_quotes_is_what_the_program_says() -> None:
 
 
 def _texts() -> Iterator[str]:
-    """Every text of the gateway's source, with … where something is put in."""
+    """Every text of the gateway's source, with … for each inserted value."""
     for file in ROOT.joinpath("gateway").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.JoinedStr):
@@ -245,7 +245,7 @@ def test_every_command_and_option_stands_in_operations() -> None:
 
 
 def test_the_commands_that_take_no_configuration_are_those_that_the_page_names() -> None:
-    """`secrets make` was not among them: whoever followed the words for a new key was refused."""
+    """`secrets make` was once missing: operators who followed the page were refused."""
     (line,) = [line for line in operations().splitlines() if "takes `--config FILE` but" in line]
     parts = line.partition("FILE` but")[2].partition(". ")[0].split("those of")
     names, groups = (re.findall(r"`([a-z ]+)`", part) for part in parts)
@@ -303,7 +303,7 @@ def test_every_command_that_a_text_or_a_message_names_exists() -> None:
 
 
 def _typed() -> list[tuple[str, list[str]]]:
-    """Every `gatewright …` of a block that is to be pasted, with the page it stands on."""
+    """Every `gatewright …` in a block to be pasted, with its page."""
     return [
         (file.name, shlex.split(found, comments=True))
         for file in PAGES
@@ -343,7 +343,7 @@ def _can_be_typed(words: list[str]) -> bool:
 async def test_the_configurations_that_operations_shows_load_beside_the_example(
     tmp_path: Path,
 ) -> None:
-    """The files that they name are not here; all else is built as it is at a start."""
+    """The files that they name do not exist here; everything else is built as at a start."""
     files = ("ca_file", "client_certificate", "client_key", "credential", "proxy_credential")
     shown = _fences(operations(), "toml")
     assert len(shown) > 1
@@ -441,7 +441,7 @@ def test_every_error_stands_in_the_api_with_its_status_and_type_in_each_dialect(
 
 
 def test_the_tree_of_errors_is_drawn_as_it_is() -> None:
-    """Each beneath its base, with the status that it comes with."""
+    """Each below its base class, with its status."""
     drawn, above = {}, [GatewrightError.__name__]
     for branch, name, status in re.findall(
         r"^([│ ]*)[├└]── (\w+) +(\d{3}|-|\(the up)", errors.__doc__ or "", re.MULTILINE

@@ -29,7 +29,7 @@ environment = loaded()
 
 
 def build(folder: Path, answer: str) -> str:
-    """A file of this version's name that answers whoever asks it, once a line."""
+    """A file of this version's name that answers once per line."""
     folder.mkdir()
     file = folder / NAME
     file.write_text(f"#!/bin/sh\nwhile read -r line; do {answer}; done\n")
@@ -39,7 +39,7 @@ def build(folder: Path, answer: str) -> str:
 
 @pytest.fixture(autouse=True)
 def _only_these(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Builds of the machine itself are left out by saying that this is the only one."""
+    """Leave out builds of the machine itself by saying that these are the only ones."""
     search = [str(tmp_path / name) for name in ("slow", "broken", "fast", "faster")]
     monkeypatch.setenv("PATH", os.pathsep.join(search))
     everything = environment.builds

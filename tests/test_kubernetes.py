@@ -33,7 +33,7 @@ def sent(request: pytest.FixtureRequest) -> Applied:
 
 
 def _told_secrets() -> dict[str, set[str]]:
-    """The Secrets that the page has people make, with their keys."""
+    """The Secrets that the page tells people to make, with their keys."""
     found = re.findall(
         r"create secret generic (\S+)((?: +--from-(?:file|literal)=\S+)+)",
         page(PAGE).replace("\\\n", " "),

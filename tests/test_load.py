@@ -20,7 +20,7 @@ def head(status: int, length: int) -> bytes:
 
 
 async def seen_of(answers: list[bytes]) -> dict[str, int]:
-    """What one connection reports that gets these answers, and is closed after them."""
+    """The report of one connection that gets these answers, and is closed after them."""
     left: Iterator[bytes] = iter(answers)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

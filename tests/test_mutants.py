@@ -169,8 +169,8 @@ BECAME = [
     ("of=4", "of=5", "left"),
     ("return inner", "return function", "not reached"),
 ]
-"""What stands in the room, what is put there, and what becomes of that. The last is called while
-the room is read, which was before any fork."""
+"""Code in the room, its replacement, and the result. The last one is called while the room is read,
+which was before any fork."""
 RUN = """import json
 import sys
 from pathlib import Path

@@ -18,7 +18,7 @@ FENCED = re.compile(r"^( *```).*?^ *```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PARAGRAPH_CHARACTERS_MAX = 900
 RUNBOOK_CHARACTERS_MAX = 600
-"""Pages of operations are read by somebody in a hurry."""
+"""Pages of operations are read in a hurry."""
 CHANGE_CHARACTERS_MAX = 250
 CHANGES_LINES_MAX = 260
 BEGINNING_CHARACTERS = 40
@@ -26,7 +26,7 @@ BEGINS = ("|", "#", "- ", "* ", "> ")
 
 
 def anchors(text: str) -> set[str]:
-    """What a link to a heading is called: as GitHub makes it."""
+    """The anchor of a heading, as GitHub makes it."""
     found: Counter[str] = Counter()
     names = set()
     for title in re.findall(r"^#{1,6} +(.+?) *$", FENCED.sub("", text), re.MULTILINE):
@@ -38,7 +38,7 @@ def anchors(text: str) -> set[str]:
 
 
 def paragraphs(text: str) -> list[str]:
-    """What stands together: without tables, headings and what is to be pasted; an item is one."""
+    """Paragraphs without tables, headings and blocks to be pasted; a list item is one."""
     found, together = [], ""
     for line in [*FENCED.sub("\n", text).splitlines(), ""]:
         said = line.strip()
@@ -86,7 +86,7 @@ def test_no_paragraph_is_longer_than_somebody_reads(file: Path) -> None:
 
 
 def test_every_file_of_ours_that_a_page_names_is_there() -> None:
-    """As code, and from the root: modules move, and who looks one up finds nothing."""
+    """As code, and from the root: modules move, and a reader who looks one up must find it."""
     rooms = "gateway|admin|policies|local_engine|classifiers|migrations|benchmarks|tests|docs"
     named = re.compile(rf"`((?:{rooms})/[\w/.-]+\.(?:py|toml|md|html|txt))[`:]")
 
@@ -106,7 +106,7 @@ def test_no_change_takes_more_than_a_glance() -> None:
 
 
 def test_no_change_is_told_twice() -> None:
-    """Two branches that mended one line left both of it behind."""
+    """A merge of two branches that edited one line may leave both versions."""
     lines = ROOT.joinpath("CHANGELOG.md").read_text(encoding="utf-8").splitlines()
     begins = Counter(line[:BEGINNING_CHARACTERS] for line in lines if line.startswith("- "))
 

@@ -54,7 +54,7 @@ NEVER_CLOSES = NEVER_ENDS_IN_A_LOOP.replace(
 )
 FAILS = "def test_it_fails(): assert False\n"
 LEAN = ("-p", "no:faker", "-p", "no:hypothesispytest")
-"""What these small tests do without is a third of each start."""
+"""Leaving out plugins that these small tests do not need saves a third of each start."""
 PASSES = "def test_it_passes(): pass\n"
 ONCE = """
 from pathlib import Path
@@ -78,7 +78,7 @@ def test_it_ends_when_so_many_have_begun():
 def status_of(
     monkeypatch: pytest.MonkeyPatch, folder: Path, beside: str, last: str, *shared: str
 ) -> int:
-    """What a run of two small parts comes to, with files that both share."""
+    """The status of a run of two small parts, with files that both share."""
     for name, text in (("beside", beside), ("last", last)):
         (folder / name).mkdir()
         (folder / name / f"test_{name}.py").write_text(text, encoding="utf-8")
@@ -109,7 +109,7 @@ def test_what_failed_once_is_asked_again(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_what_is_shared_is_tested_once_by_whichever_part_is_free(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Two parts have to take one each, and who ends first the third; the longest goes first."""
+    """Each of two parts must take one, the first to end takes the third; the longest first."""
     in_order = [WAITS_FOR.format(count) + "#" * (9 - at) for at, count in enumerate((2, 3, 0))]
 
     assert status_of(monkeypatch, tmp_path, PASSES, PASSES, *in_order) == 0
@@ -146,7 +146,7 @@ def test_a_part_that_is_stuck_fails_whatever_the_others_do(
 def test_parts_share_no_folder_that_one_of_them_removes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Two that ended at once removed the same old folder, and the slower one broke off."""
+    """Two parts that ended at once removed the same old folder, and the slower one broke off."""
     common = tmp_path / "common"
     common.mkdir()
     monkeypatch.setitem(side_by_side.SETTING, "PYTEST_DEBUG_TEMPROOT", str(common))

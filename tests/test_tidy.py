@@ -189,7 +189,7 @@ def test_everything_is_caught_only_at_the_named_borders() -> None:
 
 
 def test_no_constant_of_a_module_is_given_twice() -> None:
-    """The later one holds for both who wrote them: two changes that were merged may do that."""
+    """The later one wins for both authors: a merge of two changes may cause that."""
     twice = []
     for file in sources():
         named = Counter(
@@ -247,7 +247,7 @@ def test_no_upstreams_name_is_compared_outside_its_adapter() -> None:
 
 
 def test_the_map_is_the_one_that_modules_draw() -> None:
-    """Where it is not, `python -m tests.rooms` draws it."""
+    """If it is not, `python -m tests.rooms` draws it."""
     of_rooms = ROOT.joinpath("ARCHITECTURE.md").read_text(encoding="utf-8")
 
     assert ROOT.joinpath("docs", "rooms.md").read_text(encoding="utf-8") == rooms.every_file()
@@ -283,7 +283,7 @@ def test_no_text_holds_a_path_of_a_machine_or_the_host_of_a_registry() -> None:
 
 
 def test_every_file_has_a_name_that_somebody_chose() -> None:
-    """What takes contents for a name leaves a file where it was started, and `git add` takes it."""
+    """A program that takes content for a name leaves a file behind, and `git add` takes it."""
     named = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*|\.[a-z][a-z_.-]*")
     everywhere = [*_texts(), *ROOT.iterdir()]
     names = {part for file in everywhere for part in file.relative_to(ROOT).parts}

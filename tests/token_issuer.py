@@ -39,7 +39,7 @@ def algorithm_of(key: Private) -> str:
 
 
 def published(kid: str | None, key: Private, **more: Any) -> dict[str, Any]:
-    """A key as an issuer says it."""
+    """A key as an issuer publishes it."""
     found: dict[str, Any] = json.loads(
         get_default_algorithms()[algorithm_of(key)].to_jwk(key.public_key())
     )
@@ -48,13 +48,13 @@ def published(kid: str | None, key: Private, **more: Any) -> dict[str, Any]:
 
 
 def part(value: object) -> str:
-    """A part of a token, of JSON, or of the text that stands for it."""
+    """A part of a token, from JSON or from its text."""
     text = value if isinstance(value, bytes) else json.dumps(value).encode()
     return base64.urlsafe_b64encode(text).rstrip(b"=").decode()
 
 
 def signed(header: object, claims: object, key: Any, algorithm: str = "") -> str:
-    """A token of these two, however wrong they are."""
+    """A token of these two parts, however wrong they are."""
     text = f"{part(header)}.{part(claims)}"
     signer = get_default_algorithms()[algorithm or algorithm_of(key)]
     return f"{text}.{part(signer.sign(text.encode(), signer.prepare_key(key)))}"
@@ -67,7 +67,7 @@ class TokenIssuer:
         self.keys: dict[str, Private] = keys or {"k1": rsa_key()}
         self.tls: ssl.SSLContext | None = None
         self.answer: web.Response | None = None
-        """What is said instead of the keys."""
+        """The response that replaces the keys."""
         self.asked = 0
         self.url = ""
         self.clock = SystemClock()
@@ -83,7 +83,7 @@ class TokenIssuer:
         ).encode()
 
     def claims(self, **changes: Any) -> dict[str, Any]:
-        """Those of a good token; what is None is left out."""
+        """The claims of a good token; those set to None are left out."""
         now_s = self.clock.utc_us() // 1_000_000
         whole = {
             "iss": self.issuer,

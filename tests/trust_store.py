@@ -21,7 +21,7 @@ def _one_trust_store() -> Iterator[None]:
 
 
 def shared(make: Callable[..., ssl.SSLContext]) -> Callable[..., ssl.SSLContext]:
-    """The same for all who ask for nothing of their own."""
+    """The same context for all callers that need nothing special."""
     kept: dict[tuple[object, ...], ssl.SSLContext] = {}
 
     def made(verify: object = True, cert: object = None, trust_env: bool = True) -> ssl.SSLContext:

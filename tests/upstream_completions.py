@@ -42,7 +42,7 @@ def text_completion_events(answer: Continued, request: dict[str, object]) -> lis
 
 
 def words_of(text: str) -> list[str]:
-    """The text word by word, spaces kept, so that joining gives it back."""
+    """The text word by word, spaces kept, so that joining restores it."""
     words = text.split(" ")
     return [word if i == 0 else " " + word for i, word in enumerate(words)]
 

@@ -77,7 +77,7 @@ class Answer(Struct, frozen=True, kw_only=True):
     gap_s: float = 0.0
     """A pause before each event."""
     hold: asyncio.Event | None = None
-    """The answer waits for it after its first event, or before a whole body."""
+    """The answer waits for it after its first event, or before a complete body."""
 
 
 MakeWhole = Callable[[Answer, object], dict[str, object]]
@@ -155,7 +155,7 @@ class RecordingUpstream:
         return self._standing
 
     def forget(self) -> None:
-        """Forget what was received and queued, for a test that shares this upstream."""
+        """Forget received requests and queued answers, for a test that shares this upstream."""
         self.requests.clear()
         self._next.clear()
         self.client_aborts = self.events_sent = 0

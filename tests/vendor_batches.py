@@ -19,7 +19,7 @@ MESSAGES = "/v1/messages/batches"
 CHAT = "/v1/chat/completions"
 ENDPOINTS = (CHAT, "/v1/responses", "/v1/embeddings")
 Reply = tuple[int, bytes, bool]
-"""Status, body, and whether it is cut in its middle."""
+"""Status, body, and whether it is cut in the middle."""
 
 
 def _json(tree: object, status: int = 200) -> Reply:
@@ -34,7 +34,7 @@ class VendorBatches:
     """Files and batches of one account, in memory."""
 
     def __init__(self, answer: Callable[[str, dict[str, Any]], dict[str, Any]]) -> None:
-        """`answer` gives the good answer to a body at an endpoint."""
+        """`answer` returns the good answer to a body at an endpoint."""
         self._answer = answer
         self.faults = ParcelFaults()
         self.now_s = int(datetime.now(UTC).timestamp())
@@ -44,19 +44,19 @@ class VendorBatches:
         self.cancelled: list[str] = []
         self.deleted: list[str] = []
         self.spoil: Callable[[bytes], bytes] = bytes
-        """What becomes of a download on its way."""
+        """Changes to a download on its way."""
         self.looks = 0
         self.pages = 0
         self._asked: dict[str, str] = {}
-        """What the address of the last request asks for."""
+        """The query of the last request's address."""
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """Every line that ever came here, in the order of coming."""
+        """Every line that ever arrived, in order of arrival."""
         return [line for batch in self.batches.values() for line in batch["lines"]]
 
     def reply(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Reply | None:
-        """None where the path is not of these APIs."""
+        """None if the path is not one of these APIs."""
         path, _, query = path.partition("?")
         self._asked = dict(parse_qsl(query))
         parts = path.strip("/").split("/")[1:]
@@ -95,7 +95,7 @@ class VendorBatches:
         return _json(self._file(parts[0]))
 
     def upload(self, name: str, content: bytes = b"") -> str:
-        """The id of a file that is here from now on."""
+        """The id of a file that exists from now on."""
         file_id = f"file-{len(self.files) + 1}"
         self.files[file_id] = (name, content)
         return file_id
@@ -272,7 +272,7 @@ class VendorBatches:
         return lines
 
     def _listed(self, things: list[dict[str, Any]], after: str) -> Reply:
-        """A page of them, from behind the one that is named on."""
+        """One page of them, starting after the one that is named."""
         ids, limit = [each["id"] for each in things], int(self._asked.get("limit", "20"))
         assert limit <= 100
         self.pages += 1
@@ -304,7 +304,7 @@ class VendorBatches:
         return fates[::-1] if faults.is_reversed else fates
 
     def _download(self, content: bytes) -> Reply:
-        """Whole lines up to the cut, then a part of one."""
+        """Complete lines up to the cut, then a part of one."""
         content = self.spoil(content)
         cut = self.faults.cut_after
         if cut is None:

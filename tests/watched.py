@@ -28,14 +28,14 @@ CANCELLATIONS = 3
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
-    """End a fixture that was timed out before its test began."""
+    """End a fixture that timed out before its test began."""
     with _ended(item):
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """End a coroutine that was timed out, with what it has opened."""
+    """End a coroutine that timed out, with everything it has opened."""
     with _ended(pyfuncitem):
         return (yield)
 
@@ -56,10 +56,10 @@ def _timeout_s(test: pytest.Item) -> float:
 
 
 def _end_what_runs(patience_s: float) -> None:
-    """As anyio's runner does for an interrupt from the keyboard, but not with endless patience.
+    """As anyio's runner does for an interrupt from the keyboard, but with limited patience.
 
-    What a test has opened may never say that it is closed (a browser in the middle of a page), and
-    nothing watches then. Another cancellation ends the waiting for that.
+    Something that a test has opened may never report its end (a browser in the middle of a page),
+    and nothing watches then. Another cancellation ends the wait for it.
     """
     runner: Any = anyio.pytest_plugin._current_runner
     task = getattr(runner, "_runner_task", None)
@@ -76,7 +76,7 @@ def _end_what_runs(patience_s: float) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
-    """Begin to watch anew, where pytest has just stopped."""
+    """Start watching again where pytest has just stopped."""
     stuck_s = get_timeout_config_value(node.config)
     if stuck_s > 0:
         faulthandler.dump_traceback_later(

@@ -48,8 +48,8 @@ def choose(prefers_cheap: bool, exploration: float, request_id: str, salt: str) 
 class Logged(Struct, frozen=True):
     """One request as it went: what was known, what was chosen with which odds, how it ended.
 
-    `p_weak`: calibrated chance of the cheap tier. `succeeded` is about the tier that answered. A
-    shadow pair is two of these, one per tier, with propensity 1 each.
+    `p_weak`: calibrated probability that the cheap tier suffices. `succeeded` is about the tier
+    that answered. A shadow pair is two of these, one per tier, with propensity 1 each.
     """
 
     p_weak: float
@@ -68,7 +68,7 @@ class Estimate(Struct, frozen=True):
 
 
 class LiveCheck(Struct, frozen=True):
-    """Whether a new threshold may go live, and what is expected of it."""
+    """Whether a new threshold may go live, and what to expect of it."""
 
     passed: bool
     reason: str
@@ -99,7 +99,7 @@ def cheap_failure_under(logged: Sequence[Logged], p_weak_least: float) -> Estima
 
 
 def _correction(one: Logged, cheap: bool, expected: float) -> float:  # noqa: FBT001
-    """Where the logged choice is the one in question, what the model got wrong, by its odds."""
+    """The model's error, weighted by the odds; 0 if another choice was logged."""
     return (one.succeeded - expected) / one.propensity if one.cheap == cheap else 0.0
 
 

@@ -24,7 +24,7 @@ _LABEL_INFORMATION = 0.25
 
 
 class Label(Struct, frozen=True):
-    """One answer of the weak model that somebody judged.
+    """One judged answer of the weak model.
 
     `p_weak`: what the classifier said before; `succeeded`: whether the answer was good enough.
     """

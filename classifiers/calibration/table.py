@@ -28,14 +28,14 @@ class Scope(Struct, frozen=True):
 
 
 class Judged(Struct, frozen=True):
-    """A label with where it comes from."""
+    """A label and where it comes from."""
 
     scope: Scope
     label: Label
 
 
 class Entry(Struct, frozen=True):
-    """What holds for one scope."""
+    """What applies to one scope."""
 
     scope: Scope
     map: ChanceMap
@@ -43,7 +43,7 @@ class Entry(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True):
-    """Whether the cheap tier may answer, the calibrated chance, and why (not)."""
+    """Whether the cheap tier may answer, the calibrated probability, and the reason."""
 
     cheap: bool
     p_weak: float
@@ -59,7 +59,7 @@ class CalibrationTable(Struct, frozen=True):
     def verdict(
         self, scope: Scope, p_weak: float, classifier_version: str, *, familiar: bool
     ) -> Verdict | None:
-        """What the table says of a request; None where nobody asked for a guarantee."""
+        """The table's verdict on a request; None if nobody asked for a guarantee."""
         entries = [entry for entry in self.entries if entry.scope == scope] if self.entries else ()
         if not entries:
             return None
@@ -76,13 +76,13 @@ class CalibrationTable(Struct, frozen=True):
         return Verdict(cheap, chance, "guaranteed" if cheap else "below_threshold")
 
     def promised(self, scope: Scope) -> Threshold | None:
-        """What is promised of a scope's cheap tier; None where nothing is."""
+        """The promise for a scope's cheap tier; None if there is none."""
         entry = next((entry for entry in self.entries if entry.scope == scope), None)
         found = None if entry is None else entry.guarantee
         return found if isinstance(found, Threshold) else None
 
     def without(self, scopes: Collection[Scope]) -> "CalibrationTable":
-        """The same table, which promises nothing of these scopes: their traffic is another now."""
+        """The same table without a promise for these scopes: their traffic has changed."""
         return CalibrationTable(
             self.classifier_version,
             tuple(
@@ -101,7 +101,7 @@ def _drifted(promised: Guarantee) -> Guarantee:
 
 
 NOTHING_PROMISED = CalibrationTable("", ())
-"""The table of whoever has none: no organisation asked for a guarantee."""
+"""The table without entries: no organisation asked for a guarantee."""
 
 
 def calibrate(
@@ -113,7 +113,7 @@ def calibrate(
 ) -> CalibrationTable:
     """Maps with shrinkage and guarantees, for every organisation and route that has labels.
 
-    `recent` has scores of each scope's newest traffic, to notice that it is no longer the labelled.
+    `recent` has scores of each scope's newest traffic, to notice if it differs from the labelled.
     """
     everybody = fit_map([one.label for one in judged])
     entries: list[Entry] = []

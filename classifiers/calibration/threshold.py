@@ -31,7 +31,7 @@ Reason = Literal["too_few_labels", "failure_rate_too_high", "drift"]
 
 
 class Threshold(Struct, frozen=True, tag="threshold"):
-    """Send to the cheap tier what has at least `p_weak_least`.
+    """Sends requests with at least `p_weak_least` to the cheap tier.
 
     `failure_rate_upper` holds with confidence 1 - delta; `share` is the part of the labelled
     requests that the cheap tier would have got: `sent`, of which `failures` failed.
@@ -84,7 +84,7 @@ def guarantee(labels: Sequence[Label], alpha: float, delta: float) -> Guarantee:
 
 
 def _to_end_of_tie(ordered: Sequence[Label], sent: int) -> int:
-    """A threshold sends all that are equal: never a part of them."""
+    """A threshold sends all equal scores, never a part of them."""
     while sent < len(ordered) and ordered[sent].p_weak == ordered[sent - 1].p_weak:
         sent += 1
     return sent
@@ -93,7 +93,7 @@ def _to_end_of_tie(ordered: Sequence[Label], sent: int) -> int:
 def drift(before: Sequence[float], now: Sequence[float]) -> float:
     """Population stability index of a score between two samples; 0 is no change.
 
-    Too few values say nothing: then it is 0.
+    With too few values it is 0.
     """
     if min(len(before), len(now)) < _DRIFT_VALUES_LEAST:
         return 0.0

@@ -42,12 +42,12 @@ class Ability(msgspec.Struct, frozen=True):
 
     @property
     def version(self) -> str:
-        """The classifier's version with this ability's: what is promised of one holds for it."""
+        """The classifier's version combined with this ability's: promises hold for one of these."""
         digest = hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
         return f"{self.classifier_version}+{digest[:8]}"
 
     def chance(self, seen: Complexity) -> float:
-        """How likely it is that this model's answer to the prompt is good enough."""
+        """The probability that this model's answer to the prompt is good enough."""
         raw = self.slope * _log_odds(seen.weak_suffices) + self.offset
         raw += sum(share * self.domains.get(name, 0.0) for name, share in seen.domains)
         return _sigmoid(raw)
@@ -103,7 +103,7 @@ def _sigmoid(odds: float) -> float:
 
 
 def with_ability(seen: Complexity, ability: Ability) -> Complexity:
-    """What the classifier says, of this model instead of the weak one of its training pairs."""
+    """The classifier's verdict for this model instead of the weak one of its training pairs."""
     return msgspec.structs.replace(
         seen, weak_suffices=ability.chance(seen), model_version=ability.version
     )

@@ -98,7 +98,7 @@ _CLOSING = (".", "!", "?", "`", ")", "]", "}", '"', "'", ":", "*", "|")
 
 
 class Seen(Struct, frozen=True):
-    """One answer: `values` in the order of NAMES; `calculates`: sums are what it is about."""
+    """One answer: `values` in the order of NAMES; `calculates`: whether it is about sums."""
 
     values: tuple[float, ...]
     calculates: bool
@@ -144,7 +144,7 @@ def look(prompt: str, answer: str) -> Seen:
 
 
 def _stops_in_a_sum(answer: str) -> bool:
-    """Whether a marked sum at the end is not closed, or an operation waits for its number."""
+    """Whether a marked sum at the end is not closed, or an operation lacks its number."""
     if _MARK in answer:
         return False
     end = answer[-_OPEN_LENGTH:]
@@ -186,7 +186,7 @@ def _sums_seen(
 
 
 def _style_seen(prompt: str, body: str, *, marked: bool) -> list[float]:
-    """How it is said, and how much of what was asked its last line takes up."""
+    """How it is worded, and how much of the question its last line repeats."""
     last = body.rstrip().rpartition("\n")[2].lower()
     asked = set(_LONG_WORD.findall(_question(prompt)))
     return [
@@ -199,7 +199,7 @@ def _style_seen(prompt: str, body: str, *, marked: bool) -> list[float]:
 
 
 def _question(prompt: str) -> str:
-    """The last sentence that asks, or the last one."""
+    """The last sentence with a question, or the last sentence."""
     sentences = _SENTENCE_END.split(prompt.strip())
     return next((s for s in reversed(sentences) if "?" in s), sentences[-1]).lower()
 
@@ -219,7 +219,7 @@ def _among(number: float, known: set[float]) -> bool:
 
 
 def final_answer(text: str) -> str:
-    """What an answer comes to, for comparison: its choice, its last number, or its words."""
+    """The gist of an answer, for comparison: its choice, its last number, or its words."""
     text = text[:ANSWER_LENGTH_MAX]
     choice = _CHOICE.match(text) or _LAST_CHOICE.search(text)
     if choice:
@@ -232,7 +232,7 @@ def final_answer(text: str) -> str:
 
 
 def agreement(one: str, other: str) -> float:
-    """How far two final answers say the same, 0 to 1: equal, or share of words in common."""
+    """How far two final answers agree, 0 to 1: equal, or share of words in common."""
     if one == other:
         return 1.0
     first, second = set(one.split()), set(other.split())

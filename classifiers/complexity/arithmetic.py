@@ -26,7 +26,7 @@ _TOLERANCE = 0.011
 
 
 class Equation(Struct, frozen=True):
-    """`operands` → `stated`; `computed` is None where the left side is not plain arithmetic.
+    """`operands` → `stated`; `computed` is None if the left side is not plain arithmetic.
 
     `repeated`: the number that follows a marked equation in the text, if any.
     """
@@ -102,7 +102,7 @@ def _left_side(before: str) -> str:
 
 
 def compute(expression: str) -> float | None:
-    """The value of plain arithmetic with words and units between; None if it is none.
+    """The value of plain arithmetic with words and units between; None if it is something else.
 
     >>> compute("3 apples x $4")
     12.0

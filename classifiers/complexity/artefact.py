@@ -18,17 +18,17 @@ MODEL_FILE = "model.msgpack"
 DIGEST_FILE = "model.sha256"
 CARD_FILE = "MODEL_CARD.md"
 HEADS = ("gain", "weak_fails", "strong_fails")
-"""Linear heads in front of one head per domain; together they are the lanes of a term."""
+"""Linear heads, followed by one head per domain; together they are the lanes of a term."""
 
 LANE_ZERO = 128
-"""A lane's weight is stored as one byte; this byte means none."""
+"""A lane's weight is stored as one byte; this byte means zero."""
 KEY_BYTES = 4
 
 
 key_of: Final = crc32
 """The hash of a word, or of a pair joined by a blank.
 
-One in a hundred thousand unknown words has the hash of a known one: a little noise.
+One in a hundred thousand unknown words has the hash of a known one, which adds a little noise.
 """
 
 
@@ -77,8 +77,8 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The artefact as stored.
 
     `keys`: hashes of the known words and pairs ("a b"), 32 bits each, little-endian, ascending.
-    `lanes`: one byte per key and head, LANE_ZERO is zero, in steps of `lane_unit`. Both are read
-    where the file was read to: nothing is built from them.
+    `lanes`: one byte per key and head, LANE_ZERO is zero, in steps of `lane_unit`. Both are used
+    where the file was read into memory: nothing is built from them.
     """
 
     shape_names: tuple[str, ...]
@@ -120,7 +120,7 @@ def store(raw: bytes, directory: Path) -> None:
 
 
 def read(directory: Path = DIRECTORY) -> tuple[Weights, str]:
-    """Read and check the artefact; gives it with its version.
+    """Read and check the artefact; returns it with its version.
 
     Raises:
         ArtefactError

@@ -7,7 +7,8 @@ from typing import Final
 HEAD_LENGTH = 2_000
 TAIL_LENGTH = 1_000
 BLANKS_FACTOR = 4
-"""Blanks are taken out of this many times as much as is read, so that they push nothing out."""
+"""Blanks are removed from this many times the length that is read, so that they displace
+nothing."""
 
 _ENDING_LENGTH = 80
 _GREETING = (
@@ -43,7 +44,7 @@ _MARKS: Final = dict.fromkeys(
 
 
 def bare(text: str) -> str:
-    """What of a text is judged; at most HEAD_LENGTH + TAIL_LENGTH + 1 long, bounded work."""
+    """The judged part of a text; at most HEAD_LENGTH + TAIL_LENGTH + 1 long, bounded work."""
     most = BLANKS_FACTOR * HEAD_LENGTH
     if len(text) > 2 * most:
         text = text[:most] + "\n" + text[-most:]
@@ -58,5 +59,5 @@ def bare(text: str) -> str:
 
 
 def worded(text: str) -> str:
-    """A text outside ASCII in lower case, with blanks for its marks and around signs of words."""
+    """A non-ASCII text in lower case, with blanks for its marks and around signs that are words."""
     return _SIGN.sub(r" \g<0> ", text.lower().translate(_MARKS))

@@ -22,7 +22,7 @@ _MOST_CERTAIN = 1e-4
 
 
 class CascadeVerdict(Struct, frozen=True):
-    """`score`: P(the cheap answer will not do); `p_weak` = 1 - score; `reasons` add up to it."""
+    """`score`: P(cheap answer not good enough); `p_weak` = 1 - score; `reasons` add up to it."""
 
     score: float
     p_weak: float
@@ -38,7 +38,7 @@ def judge(
 ) -> CascadeVerdict:
     """Judge the first of `answers` (model, text); the others are second opinions.
 
-    `reliability` is by model, from `reliabilities`; a model that is missing has the prior one.
+    `reliability` is by model, from `reliabilities`; a missing model has the prior one.
     """
     first = answers[0][1]
     seen = look(prompt, first)
@@ -73,8 +73,8 @@ def _from_answer(gate: Gate, complexity: Complexity, seen: Seen) -> Iterable[tup
 def reliabilities(panels: Iterable[Mapping[str, str]]) -> dict[str, float]:
     """By model, how often its answers agree with those of the others, learned without labels.
 
-    A model whose answers nobody shares is a poor witness; who agrees with many is a good one.
-    Few answers lean on the prior.
+    A model whose answers no other shares is a poor witness; one that agrees with many is a good
+    one. Few answers lean on the prior.
     """
     agreed: dict[str, float] = {}
     counted: dict[str, int] = {}

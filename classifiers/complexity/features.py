@@ -13,7 +13,7 @@ from classifiers.complexity.bare import bare, worded
 
 
 PAIRED_WORDS_MAX = 160
-"""Pairs are taken from this many words, one half from each end: they cost more than words."""
+"""Pairs are taken from this many words, half from each end: they cost more than words."""
 
 SHAPE_NAMES = (
     "log_words",
@@ -78,7 +78,7 @@ _CONDITION = frozenset((b"if", b"not", b"except", b"must", b"only", b"cannot", b
 class Features(Struct, frozen=True):
     """The distinct words and pairs of a capped text, and its shape in the order of SHAPE_NAMES.
 
-    Words are lower-case UTF-8 between punctuation; of Chinese and Japanese, each sign is one.
+    Words are lower-case UTF-8 between punctuation; in Chinese and Japanese, each sign is a word.
     """
 
     words: frozenset[bytes]

@@ -132,8 +132,8 @@ class ComplexityModel:
     def explain(self, seen: Features, most: int = 8) -> tuple[tuple[str, float], ...]:
         """The largest contributions to the raw score, by feature.
 
-        Words and pairs appear as `word:…`, which repeats the prompt: nothing for a record. All
-        parts, with most = 0, sum up to the raw score.
+        Words and pairs appear as `word:…`, which repeats the prompt: never put them into a record.
+        All parts, with most = 0, sum up to the raw score.
         """
         weights = self._weights
         scale = 1.0 / sqrt(len(seen.words) or 1)
@@ -150,7 +150,7 @@ class ComplexityModel:
     def _known(
         self, words: Iterable[bytes], pairs: Iterable[tuple[bytes, bytes]]
     ) -> tuple[Any, int]:
-        """Rows of the terms that training knew, and how many of them are words."""
+        """Rows of the terms known from training, and how many of them are words."""
         keys = array("I", map(key_of, words))
         count = len(keys)
         keys.extend(map(key_of, map(b" ".join, pairs)))

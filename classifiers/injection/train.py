@@ -34,13 +34,13 @@ STRENGTH = 30.0
 FOLDS = 5
 BENIGN_SHARE = 0.022
 TRICKY_SHARE = 0.008
-"""Of the harmless texts with trigger words (NotInject) so many may be flagged."""
+"""Maximum share of harmless texts with trigger words (NotInject) that may be flagged."""
 TRICKY_SOURCE = "notinject"
 BUSINESS_TEXTS = 25
 PER_TEMPLATE = 24
 WEIGHT_WRITTEN = 0.2
 WEIGHT_MIXED, WEIGHT_LETTER = 0.3, 3.0
-"""Letters with an order slipped in say little of what an order is; those without one say more."""
+"""Letters with an order slipped in say little about what an order is; those without say more."""
 LETTERS_SOURCE = "bipia-email"
 TEXTS_FILE = Path(__file__).parent / "texts.txt"
 ATTACK_LENGTHS = range(16, 400)
@@ -95,7 +95,7 @@ def train(directory: Path, out: Path, say: Callable[[str], None]) -> None:
 
 
 def _report(rows: list[Row], raw: Any, orders: Any, threshold: float) -> dict[str, object]:
-    """Recall of orders and share of benign texts flagged, over all and by source."""
+    """Recall of orders and share of benign texts flagged, overall and by source."""
     report: dict[str, object] = {
         "recall": round(float((raw[orders] > threshold).mean()), 4),
         "benign_flagged": round(float((raw[~orders] > threshold).mean()), 4),

@@ -26,7 +26,7 @@ _WORDS: Final = (
     r"|\bpin\b|\bpuk\b|\bcv[vc]2?\b|\botp\b|passcode|(?:door|gate|alarm|access)[ _\-]?code"
     r"|api[ _\-]?key|credit[ _\-]?card|card[ _\-]?n"
 )
-"""What a heading may say that makes something of a value that nothing else proves."""
+"""Words in a heading that decide about values which nothing else proves."""
 _MARKS: Final = "|\t;,"
 _HEAD: Final = r"[\w .\-\"'`*()#/]*"
 TRIGGER: Final = (
@@ -42,22 +42,22 @@ _LONGEST_HEADING: Final = 40
 _MOST_WORDS: Final = 5
 _BREAK = re.compile(rf"[\n{SEAM}{CUT}]")
 _END = re.compile(rf"\n[ \t\r]*\n|[{SEAM}{CUT}]")
-"""Where a table ends: at an empty line, and with the text that it stands in."""
+"""Where a table ends: at an empty line, or with the text that it is in."""
 _VALUE = re.compile(r"[0-9]{3}")
 """No heading has so many digits in a row."""
 _FRAME: Final = " \t\r\"'`*"
 COLUMNS_MAX: Final = 200
 _LINES_MAX: Final = 8
-"""So many lines more may a row between quotes have."""
+"""The number of further lines that a row may have between quotes."""
 _MOST_INSERTED: Final = 24
-"""Enough for "social security number"; tables of small cells stay in what may be decoded."""
+"""Enough for "social security number"; tables of small cells stay within what may be decoded."""
 
 Cell = tuple[int, int]
-"""Where it stands in the text."""
+"""Its place in the text."""
 
 
 def columns(text: str) -> Iterator[Change]:
-    """`text` is ASCII. Nothing is taken away: each change puts a heading in front of a value."""
+    """`text` is ASCII. Nothing is removed: each change puts a heading before a value."""
     data = text.encode("ascii")
     yield from sorted({*_of_lines(text, data), *_of_rows(text, data)})
 
@@ -83,7 +83,7 @@ def _of_lines(text: str, data: bytes) -> Iterator[Change]:
 
 
 def _row(text: str, start: int, stop: int, mark: str, count: int) -> tuple[list[Cell], int]:
-    """The cells of the row that begins there, and where it ends; between quotes lines may end."""
+    """The cells of the row that begins there, and its end; quoted cells may hold line breaks."""
     first = end = _line_end(text, start, stop)
     for _ in range(_LINES_MAX):
         if end >= stop or text.count('"', start, end) % 2 == 0:
@@ -101,9 +101,9 @@ def _line_end(text: str, start: int, stop: int) -> int:
 
 
 def open_heading(text: str) -> str:
-    """The line of headings whose table goes on where an ASCII text was cut; "" where none does.
+    """The headings of a table that continues where an ASCII text was cut; "" if there is none.
 
-    Whoever reads a long text in pieces puts it before the next one.
+    A reader of a long text in pieces puts the line before the next piece.
     """
     reached = 0
     for word in HEADING.finditer(text.encode("ascii")):
@@ -131,7 +131,7 @@ def _of_rows(text: str, data: bytes) -> Iterator[Change]:
 
 
 def _line_around(text: str, start: int, end: int) -> Cell:
-    """A line, which begins and ends with what was one text as well."""
+    """A line, bounded also by seams and cuts in the text."""
     line = text.rfind("\n", 0, start) + 1
     before = max(line, *(text.rfind(each, line, start) + 1 for each in (SEAM, CUT)))
     behind = _BREAK.search(text, end)
@@ -143,7 +143,7 @@ def _mark_of(line: str) -> str:
 
 
 def _cells(text: str, start: int, end: int, mark: str) -> list[Cell]:
-    """The cells of a row, between whose quotes a mark is none; what is too wide has none."""
+    """The cells of a row; marks inside quotes do not count. Empty if the row is too wide."""
     cells: list[Cell] = []
     begin = at = start
     is_quoted = '"' in text[start:end] or "'" in text[start:end]
@@ -162,7 +162,7 @@ def _cells(text: str, start: int, end: int, mark: str) -> list[Cell]:
 
 
 def _closing(text: str, at: int, end: int) -> int:
-    """Behind the quote that closes the one at a place; that place where none does."""
+    """The place after the quote that closes the one at `at`; `at` itself if none does."""
     quote = text[at]
     close = text.find(quote, at + 1, end)
     while close >= 0 and text[close + 1 : close + 2] == quote:
@@ -171,9 +171,9 @@ def _closing(text: str, at: int, end: int) -> int:
 
 
 def _named(text: str, heads: Sequence[Cell]) -> dict[int, str]:
-    """Which columns have a heading that says something, and the word in it; none without a table.
+    """Columns whose heading says something, and the word in it; empty if this is no table.
 
-    Headings are short and hold no numbers: a sentence with a comma in it is no table.
+    Headings are short and hold no numbers: a sentence with a comma in it is not a table.
     """
     if len(heads) < 2:  # noqa: PLR2004 - a table has two columns.
         return {}
@@ -188,7 +188,7 @@ def _named(text: str, heads: Sequence[Cell]) -> dict[int, str]:
 
 
 def word_in(head: str) -> str | None:
-    """The word in an ASCII heading that says something; "" for none, None for no heading at all."""
+    """The telling word in an ASCII heading; "" if it has none, None if it is no heading."""
     if len(head) > _LONGEST_HEADING or len(head.split()) > _MOST_WORDS or _VALUE.search(head):
         return None
     word = HEADING.search(head.encode("ascii"))

@@ -133,7 +133,7 @@ class _Budget:
 
 
 def look(text: str) -> Look:
-    """Run the rules over a text, and over what its disguises decode to."""
+    """Run the rules over a text, and over its decoded disguises."""
     budget = _Budget(len(text))
     seen = _look(text, budget, ROUNDS_MAX)
     if seen.findings:

@@ -76,7 +76,7 @@ class Disguise(Struct, frozen=True):
 
     @property
     def is_read_inside(self) -> bool:
-        """Whether it is looked for in what another disguise was hiding, too."""
+        """Whether it is also looked for in text that another disguise hid."""
         return self.hides_words or self.name in _READ_INSIDE
 
 
@@ -162,7 +162,7 @@ def _payment_handles(text: str) -> Iterator[Change]:
 
 
 def _spelled_emails(text: str) -> Iterator[Change]:
-    """`text` is ASCII. A plain " at " needs a spelled dot, or a host of mailboxes behind it."""
+    """`text` is ASCII. A plain " at " needs a spelled dot, or a mailbox host after it."""
     for match in _SPELLED_EMAIL.finditer(text.encode("ascii", "replace")):
         local, mark, host = (part.decode("ascii") for part in match.groups())
         plain = mark.strip().lower() == "at"
@@ -192,24 +192,24 @@ _LISTED = re.compile(r"[A-Z0-9]{1,8}(?:[,:;./\-] ?[A-Z0-9]{1,8}){1,24}(?![a-z])"
 
 
 def _spaced_out(text: str) -> Iterator[Change]:
-    """Glue single characters with digits among them, as in `H D F C 0 9 3`."""
+    """Join single characters with digits among them, as in `H D F C 0 9 3`."""
     for match in _SPACED.finditer(text):
         if sum(map(str.isdigit, match[0])) >= _LEAST_DIGITS:
             yield match.start(), match.end(), match[0].replace(" ", "")
 
 
 def _odd_separators(text: str) -> Iterator[Change]:
-    """Groups of letters and digits with marks between them that no identifier has."""
+    """Groups of letters and digits, separated by marks that no identifier has."""
     yield from _glued(_ODD, text, numbers=True)
 
 
 def _bars(text: str) -> Iterator[Change]:
-    """Those marks between groups of digits alone, where what stands beside is another text."""
+    """Those marks between groups of digits only, if the text beside them is separate."""
     yield from _glued(_BARRED, text, numbers=True)
 
 
 def _other_separators(text: str) -> Iterator[Change]:
-    """The same with marks that lists, dates and versions have: only for letters with digits."""
+    """The same with marks of lists, dates and versions: only for letters with digits."""
     yield from _glued(_LISTED, text, numbers=False)
 
 

@@ -20,11 +20,11 @@ _TAG = re.compile(r"<[^<>]{0,400}>")
 _BEFORE = re.compile(r"(?:\s|<[^<>]{0,400}>){0,40}")
 _LEAST_VALUE: Final = 4
 _SAID_LENGTH: Final = 400
-"""No heading is longer, tags and all."""
+"""No heading is longer, including tags."""
 
 
 class _Row(Struct, frozen=True):
-    """Where the cells of a row stand, and where their table began."""
+    """The places of a row's cells, and where their table began."""
 
     table: int
     start: int
@@ -33,7 +33,7 @@ class _Row(Struct, frozen=True):
 
 
 def in_html(text: str) -> Iterator[Change]:
-    """`text` is ASCII. Nothing is taken away: each change puts a heading in front of a value."""
+    """`text` is ASCII. Nothing is removed: each change puts a heading before a value."""
     if HEADING.search(text.encode("ascii")) is None:
         return
     table = -1
@@ -53,7 +53,7 @@ def in_html(text: str) -> Iterator[Change]:
 
 
 def open_row(text: str) -> str:
-    """The headings of a table that goes on where an ASCII text was cut; "" where none does."""
+    """The headings of a table that continues where an ASCII text was cut; "" if there is none."""
     if HEADING.search(text.encode("ascii")) is None:
         return ""
     found, table, closed = "", -1, text.lower().rfind("</table")
@@ -86,7 +86,7 @@ def _rows(text: str) -> Iterator[_Row]:
 
 
 def _named(text: str, row: _Row) -> Mapping[int, str]:
-    """Which cells are headings that say something, and the word in each."""
+    """The cells that are headings and say something, and the word in each."""
     words: dict[int, str] = {}
     for at, cell in enumerate(row.cells):
         word = word_in(_said(text, cell)) if cell[1] - cell[0] <= _SAID_LENGTH else None

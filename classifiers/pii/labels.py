@@ -19,7 +19,7 @@ MOST_SENSITIVE = DataClass.S4
 
 
 class Label(Struct, frozen=True):
-    """One kind of finding: its data class, and a severity that orders kinds inside a class."""
+    """One kind of finding: its data class, and a severity that orders kinds within a class."""
 
     name: str
     data_class: DataClass

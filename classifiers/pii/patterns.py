@@ -27,7 +27,7 @@ _PLACEHOLDER_SUFFIXES = (".example", ".test", ".invalid", ".localhost", ".local"
 _MACHINES = frozenset(
     {"noreply", "no-reply", "no_reply", "donotreply", "do-not-reply", "mailer-daemon", "git"}
 )
-"""Mailboxes that nobody reads, and the name by which everybody reaches a repository."""
+"""Mailboxes that nobody reads, and the user name with which everybody reaches a repository."""
 _FILE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".css", ".js", ".py", ".ts")
 UPI_HANDLES = (
     "ok(?:icici|sbi|axis|hdfcbank)|ybl|ibl|axl|apl|paytm|pt(?:axis|hdfc|sbi|yes)|upi|sbi|icici"
@@ -51,7 +51,7 @@ _DATE = (
 
 
 def real_email(text: str) -> bool:
-    """Somebody's: not of a documentation domain, no machine's, no file name like `logo@2x.png`."""
+    """A person's: not of a documentation domain, a machine, or a file like `logo@2x.png`."""
     local, _, domain = text.lower().rpartition("@")
     if local.strip("'") in _MACHINES:
         return False
@@ -75,7 +75,7 @@ def _labelled(words: str, value: str) -> str:
 
 
 def _apart(value: str) -> str:
-    """A value with no letter or digit beside it: names of files have underscores there."""
+    """A value without a letter or digit beside it: file names have underscores there."""
     return rf"(?:^|[^A-Za-z0-9])({value})(?:[^A-Za-z0-9]|$)"
 
 

@@ -13,7 +13,7 @@ from classifiers.pii.views.normalise import View
 
 
 def readings(disguise: Disguise, text: str, view: View) -> Iterator[Decoded]:
-    """What a disguise decodes to; the second reading only where it reads more than the first."""
+    """The decoded readings of a disguise; the second only if it reads more than the first."""
     source = view.text if disguise.on_ascii else text
     changes = list(disguise.changes(source))
     if (decoded := with_changes(source, changes)) is not None:

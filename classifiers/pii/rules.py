@@ -6,10 +6,10 @@ from msgspec import Struct
 
 
 class Rule(Struct, frozen=True, eq=False):
-    """One RE2 pattern over the ASCII view of a text, and what to believe when it matches.
+    """One RE2 pattern over the ASCII view of a text, and what to believe if it matches.
 
-    The finding is capture group 1 if the pattern has one, else the whole match. Repetitions in
-    `regex` are bounded or cannot match less than they read, so that iterating stays linear.
+    The finding is capture group 1 if the pattern has one, otherwise the complete match. Repetitions
+    in `regex` are bounded or cannot match less than they read, so that iterating stays linear.
     """
 
     label: str

@@ -71,7 +71,7 @@ class Scanner:
     def scan(self, text: str, expired: Callable[[], bool] = never) -> Scan:
         """The findings of one text, in order, without overlaps.
 
-        `expired` is asked between the stages and before every thousand words.
+        `expired` is called between the stages and before every thousand words.
         """
         seen = look(text)
         late = False

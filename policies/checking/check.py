@@ -39,7 +39,7 @@ class CaseResult(msgspec.Struct, frozen=True):
 
 
 class CheckReport(msgspec.Struct, frozen=True):
-    """The findings about one document; `document` is None when it could not be loaded."""
+    """The findings about one document; `document` is None if it could not be loaded."""
 
     source_name: str
     document: PolicyDocument | None
@@ -212,7 +212,7 @@ def _path_of(document: PolicyDocument, step: ConstraintStep) -> str:
 
 
 def _refusing(document: PolicyDocument, targets: tuple[TargetFacts, ...]) -> Iterator[Problem]:
-    """Rules that leave nothing when they match, and documents that refuse everybody."""
+    """Rules that leave no target when they match, and documents that refuse everybody."""
     for step in document.constraints:
         is_rare = constant_verdict(step.constraint.when) is None
         if is_rare and targets and all(_closes(step, target) for target in targets):

@@ -61,12 +61,12 @@ class Amendment(msgspec.Struct, frozen=True):
 
 
 def difference(before: PolicyBody, after: PolicyBody) -> tuple[str, ...]:
-    """One sentence per change, the widening ones marked; empty when both decide the same."""
+    """One sentence per change, the widening ones marked; empty if both decide the same."""
     return tuple(each.sentence for each in amendments(before, after))
 
 
 def amendments(before: PolicyBody, after: PolicyBody) -> tuple[Amendment, ...]:
-    """The changes with what they are about; empty when both decide the same."""
+    """The changes and what each is about; empty if both decide the same."""
     return (
         *_defaults(before, after),
         *_constraints(before, after),

@@ -69,7 +69,7 @@ def kinds(selectors: Sequence[Selector], at_most: int) -> tuple[Kind, ...]:
 
 
 def _target(*values: tuple[str, ...], in_house: bool) -> TargetFacts:
-    """Of the first of each group of values; of the last two groups it has all."""
+    """A target with the first value of each group; of the last two groups it has all values."""
     *alternatives, capabilities, assurances = values
     fields = {
         key: each[0] for key, each in zip(_LISTED.values(), alternatives, strict=True) if each
@@ -84,13 +84,13 @@ def _target(*values: tuple[str, ...], in_house: bool) -> TargetFacts:
 
 
 def _sums(groups: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """The values of none, of some and of all groups: who lacks one of a group may lack all."""
+    """The values of every subset of the groups: a target may lack any group as a whole."""
     chosen = chain.from_iterable(combinations(groups, size) for size in range(len(groups) + 1))
     return [tuple(chain.from_iterable(each)) for each in chosen]
 
 
 def _alike(lists: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    """The values of some lists, those together that are in the same ones."""
+    """The values of some lists, grouped by which of the lists they are in."""
     found: dict[tuple[bool, ...], list[str]] = {}
     for value in dict.fromkeys(chain.from_iterable(lists)):
         found.setdefault(tuple([value in each for each in lists]), []).append(value)

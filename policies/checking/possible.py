@@ -47,12 +47,12 @@ KNOWN_MAX: Final = 64
 Known: TypeAlias = dict[str, object]
 """Values by fact and entry, or by the text of a test."""
 Condition: TypeAlias = Callable[[Known], bool | None]
-"""True, false, or None while too little is known."""
+"""True, false, or None if too little is known yet."""
 
 _UNKNOWN: Final = object()
 _ABSENT: Final = None
 _ANOTHER: Final = "\0"
-"""A text that no condition names."""
+"""A text that no condition mentions."""
 
 
 class Search:
@@ -158,7 +158,7 @@ class _Asked:
 
 
 class _Attempt:
-    """One search: facts are given values one by one, as long as nothing contradicts."""
+    """One search: facts get values one by one, as long as nothing contradicts."""
 
     def __init__(self, met: Sequence[_Asked], missed: Sequence[_Asked], budget: int) -> None:
         self.left = budget
@@ -240,7 +240,7 @@ def _negated(condition: Condition) -> Condition:
 
 
 def _joined(parts: Sequence[Condition], *, decides: bool) -> Condition:
-    """`or` is decided by one that is true, `and` by one that is false."""
+    """One true operand decides `or`; one false operand decides `and`."""
 
     def holds(known: Known) -> bool | None:
         is_open = False

@@ -129,7 +129,7 @@ class _Asked:
 
 
 class _Comparer:
-    """Compares conditions, a bounded number of times: a hostile document has many of them."""
+    """Compares conditions, a limited number of times: a hostile document has many of them."""
 
     def __init__(self) -> None:
         self._left = COMPARISONS_MAX

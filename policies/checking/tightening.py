@@ -29,7 +29,7 @@ KINDS_MAX: Final = 20_000
 _NAMES_TOGETHER: Final = 32
 """The most names in one condition, since the length of expressions is limited."""
 _NAMELESS: Final = f'model_requested == "{AUTO}" or startswith(model_requested, "{ROUTE_PREFIX}")'
-"""Requests that leave the choice to the policy are never substituted."""
+"""Requests that leave the choice to the policy never get a substitute."""
 
 
 class Around(msgspec.Struct, frozen=True):

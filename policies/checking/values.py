@@ -92,7 +92,7 @@ def never_had(body: PolicyBody, labels: Collection[str]) -> Iterator[Problem]:
 
 
 def never_seen(document: PolicyDocument, headers: Collection[str]) -> Iterator[Problem]:
-    """A warning for each header that the settings do not let policies see: it is always empty."""
+    """A warning for each header that the settings hide from policies: it is always empty."""
     rules: tuple[tuple[str, tuple[ConstraintStep | PreferenceStep, ...]], ...] = (
         ("constraints", document.constraints),
         ("preferences", document.preferences),

@@ -57,7 +57,7 @@ _TOKEN: Final = re.compile(
 
 
 def fail(message: str, at: Position) -> NoReturn:
-    """Refuse the expression because of what stands at this place."""
+    """Refuse the expression because of what is at this position."""
     raise ExpressionInvalid([Problem(path="", message=message, position=at)])
 
 
@@ -90,7 +90,7 @@ _MEANT: Final = {
     "&": "; write 'and'",
     "|": "; write 'or'",
 }
-"""What other languages write so."""
+"""What to write instead of other languages' spellings."""
 
 
 def _fail_at_character(character: str, at: Position) -> NoReturn:

@@ -199,7 +199,7 @@ class _Parser:
         return Name(name.value, name.at)
 
     def _arguments(self) -> tuple[Node, ...]:
-        """What stands between an opened parenthesis and its end."""
+        """Everything between an opened parenthesis and its end."""
         if self._accept(")"):
             return ()
         arguments = [self._or()]

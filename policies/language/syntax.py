@@ -23,7 +23,7 @@ COMPARED: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-"""What the operators between two values of one kind mean."""
+"""The meaning of the operators between two values of one kind."""
 FLIPPED: Final[Mapping[Operator, Operator]] = {
     "==": "==",
     "!=": "!=",
@@ -114,7 +114,7 @@ Node: TypeAlias = Literal | ListLiteral | Name | Lookup | Call | Not | Logic | C
 
 
 def canonical_text(node: Node) -> str:
-    """The same text for every spelling that differs only in blanks, synonyms and parentheses."""
+    """The same text for all spellings that differ only in blanks, synonyms and parentheses."""
     match node:
         case Literal():
             return _literal_text(node)
@@ -145,7 +145,7 @@ def _negation_text(node: Not) -> str:
 
 
 def _within(outer: Node, inner: Node) -> str:
-    """The inner text, in parentheses only where it would otherwise be read differently."""
+    """The inner text, in parentheses only if it would otherwise be read differently."""
     text = canonical_text(inner)
     binds_tighter = _binding(inner) > _binding(outer)
     return (

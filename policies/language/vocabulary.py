@@ -17,7 +17,7 @@ Condition: TypeAlias = Callable[[Facts], bool]
 
 
 class Scale(msgspec.Struct, frozen=True):
-    """Ordered names, the least first."""
+    """Ordered names, lowest first."""
 
     title: str
     levels: tuple[str, ...]
@@ -31,7 +31,7 @@ class Truth(msgspec.Struct, frozen=True):
 
 
 class Text(msgspec.Struct, frozen=True):
-    """A string; `constant` when it is written in the expression."""
+    """A string; `constant` if it is written in the expression."""
 
     read: Callable[[Facts], str]
     constant: str | None = None
@@ -39,7 +39,7 @@ class Text(msgspec.Struct, frozen=True):
 
 
 class Number(msgspec.Struct, frozen=True):
-    """A number; `constant` when it is written in the expression."""
+    """A number; `constant` if it is written in the expression."""
 
     read: Callable[[Facts], float]
     constant: float | None = None
@@ -73,14 +73,14 @@ class Texts(msgspec.Struct, frozen=True):
 
 
 class Headers(msgspec.Struct, frozen=True):
-    """Texts by name; a name that is missing is an empty text."""
+    """Texts by name; a missing name is an empty text."""
 
     read: Callable[[Facts], Mapping[str, str]]
     title: str = "request headers"
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """Numbers by label; a label that is missing counts 0."""
+    """Numbers by label; a missing label counts 0."""
 
     read: Callable[[Facts], Mapping[str, int]]
     title: str = "counts by label"

@@ -28,14 +28,14 @@ _INDENT = re.compile(r"\{\s*\n( +)\"")
 
 
 class Amended(msgspec.Struct, frozen=True):
-    """A changed text; `comments_kept` is false where all of it had to be written anew."""
+    """A changed text; `comments_kept` is false if all of it had to be rewritten."""
 
     text: str
     comments_kept: bool
 
 
 def amended(text: str, body: PolicyBody) -> Amended:
-    """`text`, which loads, as a text that loads as `body`.
+    """Change `text`, which loads, so that it loads as `body`.
 
     Raises:
         DocumentInvalid: the text, or the body, is no document.
@@ -82,7 +82,7 @@ def _in_json(text: str, before: PolicyBody, body: PolicyBody) -> str:
 
 
 def _in_yaml(text: str, before: PolicyBody, body: PolicyBody) -> str | None:
-    """Entries of the lists only: what else differs is for a text that is written anew."""
+    """Only entries of the lists; for any other difference the text is rewritten."""
     changed: str | None = text
     for section in SECTIONS:
         olds, news = getattr(before, section), getattr(body, section)
@@ -119,7 +119,7 @@ class _Unit:
         self.blocks = blocks
 
     def change(self, old: Table, new: Table) -> None:
-        """Write the keys anew that differ."""
+        """Rewrite the keys that differ."""
         main = self.blocks[0]
         for key in [*old, *(each for each in new if each not in old)]:
             if old.get(key) == new.get(key):
@@ -146,7 +146,7 @@ class _Document:
         return units
 
     def set_key(self, key: str, old: object, new: object) -> None:
-        """A key of the document itself, however it was written."""
+        """Set a key of the document itself, however it was written."""
         if old == new:
             return
         blocks = _without([self.head, *self.rest], (key,))
@@ -163,7 +163,7 @@ class _Document:
     def replace_rules(
         self, section: str, units: Sequence[_Unit], old: Sequence[Rule], new: Sequence[Rule]
     ) -> None:
-        """Fill the places of the old rules with the new ones; what follows a rule stays there."""
+        """Put the new rules in the places of the old ones; text that follows a rule stays there."""
         taken = {id(block) for unit in units for block in unit.blocks}
         places = _matched(old, new)
         wanted: list[_Unit] = []
@@ -192,7 +192,7 @@ class _Document:
         self.rest = [*before, *filled, *after]
 
     def _start_of(self, section: str, units: Sequence[_Unit]) -> int:
-        """Where the rules of a list begin, or would."""
+        """Where the rules of a list begin, or would begin."""
         if units:
             return next(n for n, block in enumerate(self.rest) if block is units[0].blocks[0])
         later = SECTIONS[SECTIONS.index(section) + 1 :]
@@ -200,14 +200,14 @@ class _Document:
         return next(found, len(self.rest))
 
     def _end_line(self, before: Sequence[Block]) -> None:
-        """A new rule begins on a line of its own, after an empty one."""
+        """A new rule begins on its own line, after an empty one."""
         last = before[-1] if before else self.head
         if last.tail[-1:] != ["\n"]:
             last.tail.append("\n")
 
 
 def _without(blocks: Sequence[Block], path: tuple[str, ...]) -> list[Block]:
-    """The first block and those not under the path; what follows one follows its forerunner."""
+    """The blocks not under the path; the tail of a removed one joins the block before it."""
     kept = [blocks[0]]
     for block in blocks[1:]:
         if block.header[: len(path)] == path:
@@ -224,7 +224,7 @@ def _new_blocks(section: str, rule: Rule) -> list[Block]:
 
 
 def _matched(old: Sequence[Rule], new: Sequence[Rule]) -> list[int | None]:
-    """For each new rule the place of the old one that it is: by name, else by its place."""
+    """For each new rule, the index of the old one that it replaces: by name, else by place."""
     by_name = {rule.name: place for place, rule in enumerate(old)}
     named = [by_name.get(rule.name) for rule in new]
     free = set(range(len(old))) - {place for place in named if place is not None}

@@ -26,10 +26,10 @@ def yaml_entry(rule: Rule, indent: int = _INDENT) -> str:
 
 
 def with_entries(text: str, section: str, olds: Sequence[Rule], news: Sequence[Rule]) -> str | None:
-    """The text with `news` where `section` has `olds`; None where its lines cannot be told apart.
+    """The text with `news` where `section` has `olds`; None if its lines cannot be told apart.
 
-    Entries that differ are written anew between those that do not. Where a comment stands inside
-    of them it would be lost, and nothing is changed.
+    Entries that differ are rewritten between those that do not. If a comment inside them would be
+    lost, nothing is changed.
     """
     top = yaml.compose(text, Loader=YAML_LOADER)
     if not isinstance(top, yaml.MappingNode) or top.flow_style:
@@ -48,7 +48,7 @@ def with_entries(text: str, section: str, olds: Sequence[Rule], news: Sequence[R
 def _in_place_of_none(
     lines: list[str], none: yaml.SequenceNode, news: Sequence[Rule]
 ) -> str | None:
-    """Where `tests: []` stands."""
+    """Replaces `tests: []`."""
     at, end = none.start_mark, none.end_mark
     if at.line != end.line or lines[end.line][end.column :].strip():
         return None
@@ -84,14 +84,14 @@ def _between(
 
 
 def _alike(some: Sequence[Rule], others: Sequence[Rule]) -> int:
-    """How many of both are the same from the beginning on."""
+    """How many entries both have in common from the start."""
     pairs = enumerate(zip(some, others, strict=False))
     most = min(len(some), len(others))
     return next((place for place, (one, other) in pairs if one != other), most)
 
 
 def _end_of(node: yaml.Node) -> int:
-    """The line behind the last one of a node; blank lines and comments after it are not its own."""
+    """The line after the last one of a node; blank lines and comments after it do not count."""
     while isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
         node = last[1] if isinstance(last, tuple) else last
@@ -100,7 +100,7 @@ def _end_of(node: yaml.Node) -> int:
 
 
 def _value(value: object) -> str:
-    """On one line; what YAML would read otherwise stands in quotes, as in JSON."""
+    """On one line; anything YAML would read differently is quoted, as in JSON."""
     is_word = isinstance(value, str) and _PLAIN.fullmatch(value) is not None
     if is_word and str(value).lower() not in _WORDS_WITH_A_MEANING:
         return str(value)
@@ -108,5 +108,5 @@ def _value(value: object) -> str:
 
 
 def yaml_section(section: str, entries: Sequence[Rule]) -> str:
-    """Some entries with the key that they stand under."""
+    """Some entries, under their key."""
     return f"{section}:\n{''.join(map(yaml_entry, entries))}"

@@ -101,19 +101,19 @@ def load_document(text: str) -> PolicyDocument:
 
 
 def constraint_from(table: Mapping[str, object]) -> Constraint:
-    """A constraint from its keys as they are written; raises DocumentInvalid."""
+    """A constraint from its keys as written; raises DocumentInvalid."""
     return _alone(_constraint, table)
 
 
 def preference_from(table: Mapping[str, object]) -> Preference:
-    """A preference from its keys as they are written; raises DocumentInvalid."""
+    """A preference from its keys as written; raises DocumentInvalid."""
     return _alone(_preference, table)
 
 
 def case_from(
     table: Mapping[str, object], targets: tuple[TargetFacts, ...] = EXAMPLE_TARGETS
 ) -> Case:
-    """A test case among these targets from its keys as they are written; raises DocumentInvalid."""
+    """A test case among these targets from its keys as written; raises DocumentInvalid."""
     return _alone(lambda reader: _test(reader, targets), table)
 
 
@@ -249,7 +249,7 @@ def _hedge(reader: TableReader) -> int | None:
 
 
 def _cached(reader: TableReader) -> int | None:
-    """Seconds; 0 says that nothing is given again."""
+    """Seconds; 0 means that no answer is reused."""
     keeps_s = reader.count("cache_s", lowest=0)
     if keeps_s is not None and keeps_s > CACHE_S_MAX:
         reader.report("cache_s", f"not between 0 and {CACHE_S_MAX}")

@@ -21,7 +21,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 class TableReader:
     """One table of a document at its path; values that do not fit are reported and read as None.
 
-    Every key asked for counts as known; `finish` reports the others.
+    Every key that was read counts as known; `finish` reports the others.
     """
 
     def __init__(self, table: Mapping[str, object], path: str, problems: list[Problem]) -> None:
@@ -32,12 +32,12 @@ class TableReader:
         self._rule: str | None = None
 
     def rule_name(self) -> str:
-        """The table's `name`, which later problems also mention; "" when it has none."""
+        """The table's `name`, which later problems also mention; "" if it has none."""
         self._rule = self.name() or None
         return self._rule or ""
 
     def name(self) -> str:
-        """The table's `name`, printable and on one line; "" when it has none."""
+        """The table's `name`, printable and on one line; "" if it has none."""
         name = self.text("name", length_max=NAME_LENGTH_MAX)
         if name is None:
             if "name" not in self._table:
@@ -55,7 +55,7 @@ class TableReader:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more problems are listed: what takes long need not be looked at."""
+        """Whether no more problems are listed: slow checks can be skipped."""
         return len(self._problems) >= PROBLEMS_MAX
 
     def has(self, key: str) -> bool:
@@ -86,7 +86,7 @@ class TableReader:
         return float(value)
 
     def keys(self, length_max: int) -> tuple[str, ...]:
-        """The table's own keys, where they are names that its author chose."""
+        """The table's own keys, if they are names that its author chose."""
         if len(self._table) > length_max:
             self.report("", f"more than {length_max} entries")
             return ()
@@ -96,7 +96,7 @@ class TableReader:
         return self._typed(key, bool, "true or false")
 
     def choice(self, key: str, options: Mapping[str, T]) -> T | None:
-        """One of the options' names as what it stands for."""
+        """The value that the name of an option stands for."""
         name = self.text(key)
         if name is None:
             return None
@@ -166,12 +166,12 @@ class TableReader:
         self._rule = None
 
     def raw(self, key: str) -> object:
-        """The value as it stands, for a reader of its own; None when it is missing."""
+        """The value as it is, for a reader of its own; None if it is missing."""
         self._known.append(key)
         return self._table.get(key)
 
     def finish(self) -> None:
-        """Report every key that nothing asked for."""
+        """Report every key that was never read."""
         for key in self._table:
             if len(self._problems) >= PROBLEMS_MAX:
                 return

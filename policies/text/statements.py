@@ -24,7 +24,7 @@ class Statement:
         self.key = key
 
     def write(self, key: str, value: object) -> None:
-        """Another value; indentation and the comment at the end of the line stay."""
+        """Write another value; indentation and the comment at the end of the line stay."""
         first = self.lines[0]
         indent = first[: len(first) - len(first.lstrip())]
         comment = _trailing_comment(self.lines[-1]) if len(self.lines) == 1 else ""
@@ -43,7 +43,7 @@ class Block:
         self.header = header
         self.statements: list[Statement] = []
         self.tail: list[str] = []
-        """What follows the last statement: blank lines, and comments of nobody."""
+        """Text after the last statement: blank lines, and comments that belong to nothing."""
 
     def text(self) -> str:
         parts = [*self.lead, self.header_line]
@@ -56,7 +56,7 @@ class Block:
         return tail
 
     def set(self, key: str, value: object) -> None:
-        """Write a key anew, add it, or remove it (None); however it was written."""
+        """Rewrite a key, add it, or remove it (None), however it was written."""
         mine = [each for each in self.statements if each.key[0] == key]
         if value is None:
             at = [each for each in self.statements if each.key[0] != key]
@@ -74,7 +74,7 @@ class Block:
 
 
 def blocks_of(text: str) -> list[Block] | None:
-    """The blocks of a document; None where it cannot be taken apart line by line."""
+    """The blocks of a document; None if it cannot be taken apart line by line."""
     lines = text.splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += "\n"
@@ -111,7 +111,7 @@ def _blocks(lines: Sequence[str]) -> Iterator[Block]:
 
 
 def _own_comments(waiting: Sequence[str]) -> list[str]:
-    """The comment lines directly above a header are its own."""
+    """The comment lines directly above a header belong to it."""
     count = 0
     while count < len(waiting) and waiting[-1 - count].strip():
         count += 1
@@ -148,7 +148,7 @@ def _header_of(line: str) -> tuple[str, ...]:
 
 
 def _trailing_comment(line: str) -> str:
-    """The comment behind a value on its line; empty where there is none."""
+    """The comment after a value on its line; empty if there is none."""
     for found in re.finditer("#", line):
         try:
             tomllib.loads(line[: found.start()])

@@ -45,7 +45,7 @@ _YAML_TRUTHS: Final = {"true": True, "false": False}
 
 
 def place_finder(text: str) -> Find:
-    """A function that adds to a problem where its rule stands in this text."""
+    """A function that adds to a problem the position of its rule in this text."""
     lines: list[str] = []
     headers: dict[str, list[int]] = {}
 
@@ -67,7 +67,7 @@ def place_finder(text: str) -> Find:
 
 
 def _place_at_top(lines: Sequence[str], path: str) -> Position | None:
-    """Where a key of the document itself stands, or of a table of it; None where none is seen."""
+    """The position of a key of the document itself, or of a table of it; None if not found."""
     key, _, below = path.partition(".")
     if not key:
         return None
@@ -84,7 +84,7 @@ def _place_at_top(lines: Sequence[str], path: str) -> Position | None:
 
 
 def _place_of_name(text: str, rule: str | None) -> Position | None:
-    """Where a rule's name stands first, in JSON and YAML."""
+    """The first position of a rule's name, in JSON and YAML."""
     if rule is None:
         return None
     pattern = r"name[\"']?\s*:\s*[\"']?" + re2.escape(rule)
@@ -96,7 +96,7 @@ def _place_of_name(text: str, rule: str | None) -> Position | None:
 
 
 def _headers(lines: Sequence[str]) -> Mapping[str, list[int]]:
-    """Line of the n-th rule of each list, where the text shows it plainly: TOML's `[[list]]`."""
+    """Line of the n-th rule of each list, if the text shows it plainly: TOML's `[[list]]`."""
     found: dict[str, list[int]] = {}
     for number, line in enumerate(lines, start=1):
         header = line.strip()
@@ -107,7 +107,7 @@ def _headers(lines: Sequence[str]) -> Mapping[str, list[int]]:
 
 
 def _key_after(lines: Sequence[str], header: int, key: str) -> Position:
-    """The line of a rule's key, or of the rule where the key is written in another way."""
+    """The line of a rule's key, or of the rule if the key is written in another way."""
     for number, line in enumerate(lines[header:], start=header + 1):
         written = line.lstrip()
         if written.startswith("[["):
@@ -126,7 +126,7 @@ def parse_text(text: str) -> Mapping[str, object]:
     """The document's tables.
 
     Raises:
-        DocumentInvalid: it is none of the three forms, or beyond their limits.
+        DocumentInvalid: it is none of the three forms, or exceeds their limits.
     """
     if len(text) > DOCUMENT_LENGTH_MAX:
         before = text[:DOCUMENT_LENGTH_MAX]
@@ -151,7 +151,7 @@ def parse_text(text: str) -> Mapping[str, object]:
 
 
 def form_of(text: str) -> Form:
-    """Which of the three forms a text is read as."""
+    """The form, of the three, that a text is read as."""
     if text.lstrip().startswith("{"):
         return "json"
     return "yaml" if _YAML_START.match(text) else "toml"
@@ -196,7 +196,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _yaml_value(node: yaml.Node | None, depth: int, seen: set[int]) -> object:
-    """A node as plain values; what stands in two places came from an anchor, which may explode."""
+    """A node as plain values; a node in two places came from an anchor, which may explode."""
     assert node is not None  # An empty text is TOML.
     place = Position(node.start_mark.line + 1, node.start_mark.column + 1)
     if depth > NESTING_MAX:

@@ -44,13 +44,13 @@ def _lines(table: Table) -> str:
 
 
 def toml_key(key: str) -> str:
-    """A key, in quotes where it is no plain word."""
+    """A key, in quotes unless it is a plain word."""
     is_plain = key.isascii() and key.replace("-", "_").isidentifier()
     return key if is_plain else _basic(key)
 
 
 def toml_value(value: object) -> str:
-    """A value on one line, long lists of words on several."""
+    """A value on one line; long lists of words on several."""
     if isinstance(value, str):
         return _string(value)
     if isinstance(value, Mapping):
@@ -68,7 +68,7 @@ def toml_value(value: object) -> str:
 
 
 def _string(text: str) -> str:
-    """In single quotes where that spares escapes, as conditions are written."""
+    """In single quotes if that saves escapes, as conditions are written."""
     if ('"' in text or "\\" in text) and "'" not in text and text.isprintable():
         return f"'{text}'"
     return _basic(text)

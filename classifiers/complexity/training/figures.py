@@ -18,7 +18,7 @@ def of_half(probes: Sequence[Probe], half: str) -> list[Probe]:
 
 
 def table(model: ComplexityModel, probes: Sequence[Probe]) -> str:
-    """Per expected tier and language of either half: how many have their tier, and how many not."""
+    """Per expected tier and language, for either half: how many have their tier, how many not."""
     lines = ["| probes | n | in their tier | a lower one | a higher one |", "|---|---|---|---|---|"]
     for half in ("development", "heldout"):
         chosen = of_half(probes, half)

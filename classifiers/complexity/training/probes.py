@@ -15,14 +15,14 @@ CODE = "\n\n" + "\n".join(
     f"        return len(self.rows) + {number}\n"
     for number in range(8)
 )
-"""Stands for pasted code."""
+"""Used as pasted code."""
 DOCUMENT = (
     "\n\nInvoice 4711 of 3 March 2024. Dear Ms Berger, thank you for your order of 12 lamps. The "
     "parcel left our store in Hamburg on Monday and should reach you in Lyon by Friday. The total "
     "of 348.50 euros is due within 14 days. If anything is missing, write to help@lamps.example "
     "or ask for Mr Novak. Our office in Madrid is closed next week. Kind regards, Anna Keller"
 )
-"""Stands for a pasted letter."""
+"""Used as a pasted letter."""
 
 
 class Probe(Struct, frozen=True):

@@ -14,7 +14,7 @@ from classifiers.complexity.training.data import REQUESTS, Row
 
 FILE: Final = Path(__file__).parent / "requests.txt"
 GAINS: Final = {"light": 0.0, "standard": 0.3, "demanding": 0.9}
-"""How much better a strong model is said to do; no answer was measured."""
+"""Assumed gain of a strong model; no answer was measured."""
 
 DRAWS: Final = {"en": 20}
 DRAWS_ELSEWHERE: Final = 12
@@ -33,7 +33,7 @@ _AFTER = (
 
 
 class Template(Struct, frozen=True):
-    """A line with choices, and what is said of every request that is drawn from it."""
+    """A line with choices, and what is assumed of every request drawn from it."""
 
     tier: str
     domain: str
@@ -55,7 +55,7 @@ def read_templates(file: Path = FILE) -> tuple[list[Template], str]:
 
 
 def draw(templates: Sequence[Template], seed: int = 5) -> list[Row]:
-    """Rows as of the public sets, without repetition; the same for the same seed."""
+    """Rows like those of the public sets, without repetition; the same for the same seed."""
     rng = random.Random(seed)
     pasted = {
         kind: [one.line for one in templates if (one.tier, one.domain) == ("pasted", kind)]
@@ -74,7 +74,7 @@ def draw(templates: Sequence[Template], seed: int = 5) -> list[Row]:
 
 
 def _filled(rng: random.Random, line: str, pasted: Mapping[str, Sequence[str]]) -> str:
-    """One choice of each, and pasted text in its place."""
+    """One choice of each, with pasted text filled in."""
     text = _chosen(rng, line)
     for kind, lines in pasted.items():
         mark = f"{{{kind}}}"
@@ -94,7 +94,7 @@ def _chosen(rng: random.Random, line: str) -> str:
 
 
 def _wrapped(text: str, rng: random.Random) -> str:
-    """Some have chatter around them: it must not count."""
+    """Some get chatter around them: it must not count."""
     if rng.random() < _WRAPPED_SHARE:
         text = rng.choice(_BEFORE) + text
     if rng.random() < _WRAPPED_SHARE:

@@ -23,7 +23,7 @@ STACK_STRENGTH = 150.0
 CHANCE_STRENGTH = 20.0
 SHARPNESS = 6.0
 SMOOTHING = 0.5
-"""How far a label is moved to the mean of its task: the domain is most of what a prompt tells."""
+"""How far a label is moved to the mean of its task: a prompt mostly tells its domain."""
 
 TASK_PRIOR_ROWS = 10
 FAILURE_SHARE = 0.2
@@ -34,7 +34,7 @@ _GAIN, _FAILS, _DOMAIN, _SHAPE, _SHAPE_BY_DOMAIN = 10.0, 3.0, 2.0, 0.3, 0.15
 
 
 class Labels:
-    """What the heads and the stack are to predict, one entry per row."""
+    """The targets of the heads and the stack, one entry per row."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         weak = np.array([row.weak for row in rows])

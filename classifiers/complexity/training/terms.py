@@ -26,7 +26,7 @@ def names(seen: Features) -> list[bytes]:
 
 
 def terms_of(prompts: Sequence[Features]) -> Terms:
-    """The terms that occur in enough prompts, in sorted order; of two with one key the first."""
+    """The terms that occur in enough prompts, sorted; of two with one key, the first."""
     counts = Counter(name for seen in prompts for name in names(seen))
     kept = sorted(
         name

@@ -31,7 +31,7 @@ _SECRET: Final = """
 
 
 def _forms(words: list[str]) -> Iterator[str]:
-    """As they are written within a sentence, where one begins, and where somebody shouts."""
+    """Words as written within a sentence, at its beginning, and in capitals."""
     for word in sorted(words, key=len, reverse=True):
         said = word.replace("_", " ")
         yield from dict.fromkeys((said, said.capitalize(), said.upper()))
@@ -50,7 +50,7 @@ _TOLD = (
     re.compile(rf"[\"'`*)\]）」]{{0,3}}\s?(?:{_IS}|[:：=＝])?\s{{0,3}}{_OPENED}"),
     re.compile(rf"[^\n:：=＝]{{1,24}}[:：=＝]\s{{0,3}}{_OPENED}"),
 )
-"""What leads from a word to its value: hardly anything, or whose it is and a colon."""
+"""The text between a word and its value: hardly any, or whose it is and a colon."""
 _CALLED: Final = {
     "password": (re.compile("|".join(_WORDS["password"])), password_value),
     "secret": (re.compile("|".join(_WORDS["secret"])), keyed_secret),
@@ -66,7 +66,7 @@ def is_called(text: str) -> bool:
 
 
 def called(text: str) -> Iterator[Change]:
-    """A word and what leads from it to a value that may be one, as the word is in English."""
+    """A word, and the text up to a likely value, replaced by the word in English."""
     found: list[Change] = []
     for name, (words, accepts) in _CALLED.items():
         for word in words.finditer(text):

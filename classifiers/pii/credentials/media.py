@@ -37,7 +37,7 @@ _LEAST: Final = 24
 _GUESSES: Final = frozenset(
     {"secret/assigned", "secret/random", "secret/unlisted-prefix", "secret/short-prefix"}
 )
-"""What finds a run by its looks; what finds a known form of key, or a name of one, stays."""
+"""Rules that find a run by its looks; findings of a known form of key, or of a name, stay."""
 # Text of one byte for a letter, or of two.
 _STRETCH: Final = re.compile(rb"[\t\n\r -~]{8,}|(?:[ -~]\0){8,}|(?:\0[ -~]){8,}")
 _LONGEST_BEHIND: Final = 400
@@ -45,10 +45,10 @@ _WINDOW: Final = 40
 _STEP: Final = 4
 _SCORE: Final = 0.55
 _PACKED: Final = frozenset({b"zTXt", b"iCCP", b"iTXt"})
-"""Chunks of a PNG with packed text: behind a name and a method, or behind two languages more."""
+"""Chunks of a PNG with packed text: after a name and a method, or also after two languages."""
 _OF_FILES: Final = "+file"
 _OFTEN_BY_CHANCE: Final = "EAA"
-"""A vendor's prefix that outlines and icons are full of: small numbers, one after the other."""
+"""A vendor's prefix that is common in outlines and icons: small numbers, one after the other."""
 # Where lines of a drawing go: no text, and full of numbers that look like some.
 _DRAWN: Final = re.compile(
     rb"(?<![^\s])(?:[+-]?[0-9]{0,6}\.?[0-9]{1,8}\s{1,4}){1,6}(?:[mlcvywjJMidgGkKhfSsnqQ]|re|cm|rg|RG|T[dDmcwz])(?=\s)"
@@ -58,13 +58,13 @@ _MAPPINGS: Final = re.compile(r"[A-Za-z0-9+/,;]*")
 _MAP_VERSION: Final = 3
 
 Media = tuple[int, int, str]
-"""Where one stands in a text, and what text is in it."""
+"""Its place in a text, and the text in it."""
 
 
 def apart_from_media(
     text: str, found: list[Finding], look_in: Callable[[str], list[Finding]]
 ) -> list[Finding]:
-    """Findings without those that such a file has by chance, and with those of the text in it."""
+    """Findings without those that such a file has by chance, plus those of the text in it."""
     for head in _HEADS:  # This is asked of every text.
         if head in text:
             break
@@ -85,7 +85,7 @@ def apart_from_media(
 
 
 def _is_chance(text: str, finding: Finding, file: Media) -> bool:
-    """Whether a finding is made of a file's own characters, and nothing but their looks says so."""
+    """Whether a finding is within a file, and only its looks speak for it."""
     start, end, _ = file
     if not start <= finding.start <= finding.end <= end or finding.detector.endswith(_OF_FILES):
         return False
@@ -94,7 +94,7 @@ def _is_chance(text: str, finding: Finding, file: Media) -> bool:
 
 
 def _is_weak(finding: Finding) -> bool:
-    """Digits and words stand in outlines and modules by chance; an address of mail hardly does."""
+    """Digits and words occur in outlines and modules by chance; an e-mail address hardly does."""
     return data_class_of(finding.label) < DataClass.S3 and finding.label != "EMAIL"
 
 
@@ -104,7 +104,7 @@ def media(text: str) -> list[Media]:
 
 
 def _runs(text: str) -> tuple[list[Media], list[tuple[int, int]]]:
-    """What begins as a file does: those that are one, and where the others stand."""
+    """Runs that begin like a file: those that are files, and the places of the others."""
     files: list[Media] = []
     others: list[tuple[int, int]] = []
     reached = 0
@@ -122,7 +122,7 @@ def _runs(text: str) -> tuple[list[Media], list[tuple[int, int]]]:
 
 
 def _behind_a_head(text: str, start: int, end: int) -> Iterator[Finding]:
-    """A key that a beginning of a file makes look less random than it is."""
+    """A key that the beginning of a file makes look less random than it is."""
     if _LEAST < end - start <= _LONGEST_BEHIND:
         for at in range(start, end - _LEAST + 1, _STEP):
             window = text[at : min(at + _WINDOW, end)]
@@ -132,7 +132,7 @@ def _behind_a_head(text: str, start: int, end: int) -> Iterator[Finding]:
 
 
 def _ends(text: str, start: int, end: int) -> Iterator[int]:
-    """Where a run may end: with its lines, before the last one, or with the first."""
+    """Where a run may end: at its end, before its last line, or after its first."""
     yield end
     breaks = list(_LINE.finditer(text, start, end))
     if breaks:
@@ -141,7 +141,7 @@ def _ends(text: str, start: int, end: int) -> Iterator[int]:
 
 
 def _said_by(run: str) -> str | None:
-    """The text of a file; None where it is none, or more than is read."""
+    """The text of a file; None if it is no file, or has more text than is read."""
     if len(run) < _LEAST:
         return None
     try:
@@ -157,7 +157,7 @@ def _said_by(run: str) -> str | None:
 
 
 def _is_source_map(data: bytes) -> bool:
-    """What is in one is read where base64 is; its mappings are no text."""
+    """Base64 in a source map is read anyway; its mappings are not text."""
     try:
         fields = msgspec.json.decode(data)
     except (msgspec.MsgspecError, RecursionError):
@@ -178,7 +178,7 @@ def _stretches(data: bytes) -> Iterator[str]:
 
 
 def _parts(data: bytes) -> Iterator[bytes]:
-    """What of a file may be text; pixels of a PNG are none, and streams of others are packed."""
+    """The parts of a file that may be text; not a PNG's pixels; streams of others are packed."""
     if data.startswith(b"%PDF-"):
         for packed in streams_of(data):
             said = _KERNED.sub(b"", packed if packed.isascii() else inflated(packed))

@@ -31,7 +31,7 @@ _GUESSES: Final = frozenset(
 )
 _MAY_BE_CHANCE: Final = _GUESSES | {"secret/keyword", "secret/vendor"}
 _NAMED_GUESSES: Final = frozenset({"secret/assigned", "secret/unlisted-prefix", "secret/random"})
-"""Those that are a thing's name where its field is called so: `"id": "ord_1Mtp…"`."""
+"""Rules whose findings are a thing's name if the field says so: `"id": "ord_1Mtp…"`."""
 _NUMBERS: Final = frozenset(
     {"PHONE", "BANK_ACCOUNT", "US_ROUTING", "NATIONAL_ID", "PASSPORT", "DRIVER_LICENSE"}
 )
@@ -69,12 +69,12 @@ _OF_BOOKS: Final = re.compile(
     r"(?: (?:no\.?|numbers?|codes?))?\W{0,3}\Z",
     re.IGNORECASE,
 )
-"""What accounts are called that nobody owns: those of book-keeping."""
+"""Names of accounts that nobody owns: those of book-keeping."""
 _YEARS: Final = re.compile(r"(?:19|20)[0-9]{2}(?:\W{1,3}(?:19|20)[0-9]{2}){0,9}")
 
 
 def without_own_forms(text: str, found: list[Finding]) -> list[Finding]:
-    """Findings without those that only guessed at something which says itself what it is."""
+    """Findings without those that only guessed at something which itself says what it is."""
     if not any(_may_be_chance(finding) for finding in found):
         return found
     forms = list(_forms(text))
@@ -89,7 +89,7 @@ def _may_be_chance(finding: Finding) -> bool:
 
 
 class _Form(NamedTuple):
-    """Where such a form stands, and whether it is a UUID."""
+    """The place of such a form, and whether it is a UUID."""
 
     start: int
     end: int
@@ -121,7 +121,7 @@ def _is_chance(finding: Finding, text: str, forms: Sequence[_Form]) -> bool:
 
 
 def _is_named_otherwise(finding: Finding, rule: str, name: str, text: str) -> bool:
-    """Whether what stands in front says that it is something else: a thing's id, a ledger's."""
+    """Whether the text before it says that it is something else: a thing's id, a ledger's."""
     start, end = finding.start, finding.end
     if rule == "secret/vendor":
         return text[start:end].isdigit() and _NAMES_A_THING.search(name) is not None
@@ -137,7 +137,7 @@ def _is_named_otherwise(finding: Finding, rule: str, name: str, text: str) -> bo
 
 
 def _is_of_cloud(finding: Finding, text: str) -> bool:
-    """Whether an account is a cloud's: what its tools write stands near, and nothing of a bank."""
+    """Whether an account is a cloud's: output of its tools is near, and nothing about a bank."""
     start, end = finding.start, finding.end
     if _CLOUD_DIGITS.fullmatch(text, start, end) is None:
         return False

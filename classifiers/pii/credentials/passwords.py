@@ -15,16 +15,15 @@ _NAMED = (
     r"|\bparola|\bsifre|mat khau|kata sandi"
     r"|\b(?:db|user|root|admin|smtp|mail|mysql|ftp|ldap|ssh|login)[_\-]?pass\b)"
 )
-"""What a password is called in Latin script, of which the plain letters are read; others are in
-`called`."""
+"""Words for a password in Latin script, without accents; other scripts are in `called`."""
 _INSIDE = (
     r"(?:[\[{]\s{0,24}(?:[\"'](?:values?|text|plain_?text|plain|clear_?text|current|new|old"
     r"|secret|raw"
     r"|string_?value|string|content|data|s)[\"']\s?:\s{0,3})?)?"
 )
-"""What stands between a name and its value where the value is a list, or an object, in JSON."""
+"""Between a name and its value if the value is a list or an object in JSON."""
 _BESIDE = r"(?:[\"'],\s{0,24}[\"']values?[\"']\s?:\s{0,3})"
-"""The same where the name is a value itself, as in `{"name": "password", "value": …}`."""
+"""The same if the name is a value itself, as in `{"name": "password", "value": …}`."""
 _WHOSE = (
     r"(?:[ \t](?:du|de|del|des?|della|do|da|das?|dos?|pour|para|per|fur|von|vom|zum|der|die|dem"
     r"|den"
@@ -33,20 +32,20 @@ _WHOSE = (
     r"(?:[ \t][^\s:=]{1,16}){0,3}"
     r"(?:\s?[:=]|[ \t](?:is|was|ist|war|lautet|est|es|era|e|to|sera)[ \t]))"
 )
-"""Whose password it is, or which, and the word or mark behind which it is told."""
+"""Whose password it is, or which, and the word or mark before its value."""
 _SAYS = re.compile(
     r"incorrect[aeo]?|invalid[aeo]?|wrong|required|missing|expired|empty"
     r"|falsch|ungultig|abgelaufen|faux|expire|oblig\w{3,8}|manquant|caducad[ao]"
     r"|erronea|errata|scadut[ao]|verkeerd|verlopen",
     re.IGNORECASE,
 )
-"""What is said of a password, and nobody takes for one: "secret!" and "Right!!" are some."""
+"""Words said about a password, which are never taken for one; "secret!" and "Right!!" are."""
 _OF_FILES = re.compile(r"\.[A-Za-z]{2,5}\Z")
 _LABEL = rf"(?:^|\n)[^\n\x1f]{{0,60}}{_NAMED}[^\n`\x1f]{{0,40}}\n(?:[ \t>]{{0,8}}\n){{0,2}}"
-"""A line that names a password, and what may stand between it and the next one that has words."""
+"""A line that names a password, and what may stand between it and the next line with words."""
 _ALONE = r"([^\s\"'`\x1f,;<>|]{6,64})"
 _GAP = r"[\s\"',]{1,4}"
-"""What parts the words of a command, also where they are a list."""
+"""What separates the words of a command, also as a list."""
 
 
 def password_value(text: str) -> bool:
@@ -65,7 +64,7 @@ def password_value(text: str) -> bool:
 
 
 def told_password(text: str) -> bool:
-    """A password that stands alone where words, commands and names of files do as well."""
+    """A password by itself where words, commands and file names may stand as well."""
     if not password_value(text) or "/" in text or text.startswith(("#", "-", "$", "{", "%")):
         return False
     if _OF_FILES.search(text) is not None:

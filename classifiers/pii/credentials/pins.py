@@ -97,7 +97,7 @@ def _digits(text: str) -> int:
 
 
 def _is_code(text: str) -> bool:
-    """Three digits are the code of a card at least; behind another name there are four."""
+    """A card's code has at least three digits, any other at least four."""
     return _digits(text) >= _OF_DIGITS_LEAST or not text.isdigit()
 
 
@@ -106,7 +106,7 @@ def _is_no_year(text: str) -> bool:
 
 
 def _is_pin(text: str) -> bool:
-    """India's postal codes, which are called so, have six digits."""
+    """India's postal codes are called PIN too; they have six digits."""
     return _is_code(text) and (_digits(text) != _POSTAL_LENGTH or not text[0].isdigit())
 
 

@@ -59,7 +59,7 @@ def is_called_pin(text: str) -> bool:
 
 
 def called_pins(text: str) -> Iterator[Change]:
-    """A word and what leads from it to digits, as the word is in English."""
+    """A word, and the text from it to digits, replaced by the word in English."""
     reached = 0
     for word in _NAME.finditer(text):
         start, end = word.span()

@@ -125,4 +125,4 @@ def _head(head: str, rest: str) -> str:
 HEADS: Final = "(?:" + "|".join(_head(head, rest) for head, rest in _PAIRS) + ")"
 """Matches where a credential may begin."""
 WHOLE: Final = "|".join(head + rest for head, rest in _PAIRS)
-"""A whole credential, from its head on."""
+"""A complete credential, from its head on."""

@@ -279,7 +279,7 @@ _BEFORE_LENGTH = 8
 
 
 def named_part(text: str, start: int, end: int) -> tuple[int, int] | None:
-    """What is left of a supposed name without the everyday words around it; None if nothing is."""
+    """The part of a supposed name without the everyday words around it; None if nothing is left."""
     words = [match.span() for match in _WORD.finditer(text, start, end)]
     common = [_is_everyday(text, *word) for word in words]
     if not words or not any(common):
@@ -297,12 +297,12 @@ def named_part(text: str, start: int, end: int) -> tuple[int, int] | None:
 
 
 def is_everyday(word: str) -> bool:
-    """Whether it is one of these words, however it is written."""
+    """Whether it is one of these words, in any spelling of case."""
     return word.lower() in _WORDS
 
 
 def _is_everyday(text: str, start: int, end: int) -> bool:
-    """In small letters, or with the capital that begins a sentence."""
+    """In lower case, or with the capital that begins a sentence."""
     word = text[start:end]
     lowered = word.lower()
     if lowered in _BODIES:

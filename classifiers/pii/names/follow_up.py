@@ -24,14 +24,14 @@ _POSTAL_CODE = re.compile(
 )
 _LINE = re.compile(r"[^\s](?:[^\n]*[^\s])?")
 _BOUNDS: Final = frozenset({"min", "max"})
-"""Numbers behind these are no codes: "defaults to 30000, min 10000"."""
+"""Numbers after these are no codes: "defaults to 30000, min 10000"."""
 _YEAR = re.compile("(?:19|20)[0-9]{2}")
 # Letters that Python counts as none: the vowel signs and marks of Indian scripts, and accents.
 _MARKS = (("\u0300", "\u036f"), ("\u0900", "\u0903"), ("\u093a", "\u094f"), ("\u0962", "\u0963"))
 
 
 def followed(text: str, found: list[Finding]) -> list[Finding]:
-    """The findings of a text and what follows from them, in order and without overlaps."""
+    """The findings of a text and those that follow from them, in order and without overlaps."""
     added = [*_postal_codes(text, found), *_repeated(text, found)]
     if not added:
         return found
@@ -47,7 +47,7 @@ def followed(text: str, found: list[Finding]) -> list[Finding]:
 
 
 def lines_of(text: str, start: int, end: int) -> tuple[tuple[int, int], ...]:
-    """The lines of an address, each a place of its own; one without a number goes with the last."""
+    """The lines of an address, each as a place; one without a number is joined to the last."""
     parts: list[tuple[int, int]] = []
     for match in _LINE.finditer(text, start, end):
         if parts and not any(map(str.isdigit, match[0])):
@@ -58,7 +58,7 @@ def lines_of(text: str, start: int, end: int) -> tuple[tuple[int, int], ...]:
 
 
 def _postal_codes(text: str, found: list[Finding]) -> Iterator[Finding]:
-    """The code behind a town."""
+    """The postal code after a town."""
     for finding in found:
         if finding.label != "LOCATION" or text[finding.start : finding.end] in _BOUNDS:
             continue
@@ -70,7 +70,7 @@ def _postal_codes(text: str, found: list[Finding]) -> Iterator[Finding]:
 
 
 def _repeated(text: str, found: list[Finding]) -> Iterator[Finding]:
-    """Where a found name, its first or its last word stands again."""
+    """Where a found name, or its first or last word, occurs again."""
     persons = [(f.start, f.end) for f in found if f.label == "PERSON" and f.score >= _SURE]
     if not persons:
         return
@@ -85,7 +85,7 @@ def _repeated(text: str, found: list[Finding]) -> Iterator[Finding]:
 
 
 def _forms(name: str) -> Iterator[str]:
-    """The longest first. A single word must look like a name by itself."""
+    """Longest first. A single word must look like a name by itself."""
     if len(name) >= _LEAST_LENGTH and (" " in name or not name.islower()):
         yield name
     words = name.split()

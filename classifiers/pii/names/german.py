@@ -75,7 +75,7 @@ _ENDINGS: Final = re.compile(
     r"|straße)"
     r"|.{4,}(?:nis|ment|enz|anz|ur|ei)"
 )
-"""With three letters or more before it; "Hartung" and "Denis" are checked against `_NAMES`."""
+"""After three letters or more; "Hartung" and "Denis" are checked against `_NAMES`."""
 _NAMES: Final = frozenset(
     """
     Hartung Nürnberg Dennis Denis Adonis Clement Clemens Vincenz Lorenz Florenz Constanz Konstanz
@@ -146,7 +146,7 @@ _OF_NOBILITY: Final = re.compile(r"\b(?:von|van|zu) (?:der|den|dem)\s\Z", re.IGN
 
 
 def nouns_part(text: str, start: int, end: int) -> tuple[int, int] | None:
-    """What of a supposed name may be one in a German sentence; None where it is words."""
+    """The part of a supposed name that may be one in a German sentence; None if none may."""
     near = text[max(0, start - _NEAR) : end + _NEAR].lower().split()
     if _TELLING.isdisjoint(near):  # Most texts are no German, and this is asked of each name.
         return start, end
@@ -201,7 +201,7 @@ def _sentence(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _is_german(sentence: str) -> bool:
-    """Two of the words without which German has no sentence, or one and none of English."""
+    """Two of the words that every German sentence needs, or one and no English word."""
     words = frozenset(_LETTERS.findall(sentence.lower()))
     found = words & (_WORDS_OF_GERMAN | _DETERMINERS)
     if len(found) < _LEAST or found <= _ENGLISH_TOO:

@@ -152,7 +152,7 @@ _RULES: Final = tuple(
     )
 )
 _THIS: Final = frozenset("이한전조주정")
-"""Surnames that are a word, too, where a blank stands behind them: "this teacher"."""
+"""Surnames that are also a word if a blank follows: "this teacher"."""
 _NOBODY: Final = re.compile(
     r"皆|みな|お?(?:じい|ばあ|母|父|兄|姉|客|医者|子)|奥|患者|ご?担当者?|神|仏|王|姫|殿|各位"
     r"|[昨今明本]日|고객|선생|사장|손|부모|여러|.{0,12}(?:ください|下さい)"
@@ -160,7 +160,7 @@ _NOBODY: Final = re.compile(
 
 
 def named(text: str) -> Iterator[Finding]:
-    """The persons of a text who have a title or a label."""
+    """The persons in a text that have a title or a label."""
     if text.isascii():
         return
     for letters, rules in _RULES:
@@ -178,5 +178,5 @@ def named(text: str) -> Iterator[Finding]:
 
 
 def is_nobody(said: str) -> bool:
-    """Whether it is what everybody is called: "everyone", "the customer", "grandfather"."""
+    """Whether it is a word for anybody: "everyone", "the customer", "grandfather"."""
     return _NOBODY.match(said) is not None

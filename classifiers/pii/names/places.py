@@ -82,10 +82,9 @@ _UNIT: Final = re.compile(rf"[0-9.,]*[ \u00a0\u202f]?{_UNITS}(?!\w)")
 
 
 def is_place(said: str, before: str, after: str) -> bool:
-    """No stretch of code: not torn out of a word, not between marks, not of short words alone.
+    """Not a piece of code: not torn out of a word, not between marks, not only short words.
 
-    Nor a kind of road that no name and no number goes with ("a sovereign route"), nor a grade
-    ("S0").
+    Nor a kind of road without a name or a number ("a sovereign route"), nor a grade ("S0").
     """
     if _SURELY_PLACE.search(said) is not None:
         return True
@@ -108,7 +107,7 @@ def is_place(said: str, before: str, after: str) -> bool:
 def is_count(text: str, start: int, end: int) -> bool:
     """Whether it says how much there is of something.
 
-    So does what has no capital in a sentence that has some.
+    The same goes for words without a capital in a sentence that has some.
     """
     said = text[start:end]
     if _KIND_OF_STREET.search(said) is not None:
@@ -133,7 +132,7 @@ def is_told(text: str, start: int, end: int) -> bool:
 
 
 def _is_amount(said: str, before: str, after: str) -> bool:
-    """Whether it is digits alone, and the number goes on behind a point or a comma."""
+    """Whether it has no letters, and the number continues after a point or a comma."""
     if any(map(str.isalpha, said)):
         return False
     return (said[:1] in ".," and before[-1:].isdigit()) or (
@@ -142,12 +141,12 @@ def _is_amount(said: str, before: str, after: str) -> bool:
 
 
 def _is_torn(said: str, before: str, after: str) -> bool:
-    """Whether the word goes on beside it."""
+    """Whether the word continues on either side."""
     return (said[:1].isalnum() and before[-1:].isalnum()) or (
         said[-1:].isalnum() and after[:1].isalnum()
     )
 
 
 def is_of_costs(text: str, start: int) -> bool:
-    """Whether a number is what costs are booked on, whose name is half that of a place."""
+    """Whether a number is a cost centre's, whose name contains a word for a place."""
     return _OF_COSTS.search(text, max(0, start - _TELLS_LENGTH), start) is not None

@@ -41,7 +41,7 @@ class ArtefactError(Exception):
 
 
 class OutOfTimeError(Exception):
-    """Nobody waits for the rest."""
+    """The time limit for a text is over."""
 
 
 def never() -> bool:
@@ -49,7 +49,7 @@ def never() -> bool:
 
 
 class Matrix(msgspec.Struct, frozen=True):
-    """An array as stored: int8 with one scale a row."""
+    """An array as stored: int8 with one scale per row."""
 
     rows: int
     columns: int
@@ -64,7 +64,7 @@ class Matrix(msgspec.Struct, frozen=True):
         return values.astype(np.float32) * scales[:, None]
 
     def stored(self) -> tuple[np.ndarray[Any, np.dtype[np.int8]], Floats]:
-        """Values and scales where they were read to, without a copy."""
+        """Values and scales where they are in memory, without a copy."""
         values = np.frombuffer(self.values, np.int8).reshape(self.rows, self.columns)
         return values, np.frombuffer(self.scales, np.float32)
 
@@ -81,7 +81,7 @@ class Matrix(msgspec.Struct, frozen=True):
 
 
 class Artefact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The tagger as stored. `tags` are the labels; tag 2i+1 begins label i, 2i+2 goes on."""
+    """The tagger as stored. `tags` are the labels; tag 2i+1 begins label i, 2i+2 continues it."""
 
     tags: tuple[str, ...]
     vocabulary: tuple[str, ...]
@@ -144,7 +144,7 @@ class Tagger:
         """The labelled places of one text, in order, without overlaps.
 
         Raises:
-            OutOfTimeError: `expired` said so, between two stretches of words.
+            OutOfTimeError: `expired` returned true between two stretches of words.
         """
         words, starts, ends = split(text)
         found: list[Tagged] = []
@@ -158,7 +158,7 @@ class Tagger:
         return found
 
     def _logits(self, words: list[str]) -> Floats:
-        """What speaks for every tag for every word: T by K."""
+        """Scores of every tag for every word: T by K."""
         known = self._vectors(words)
         width = known.shape[1] // _KINDS
         x, hidden, behind, before = (
@@ -181,7 +181,7 @@ class Tagger:
         return logits
 
     def _vectors(self, words: list[str]) -> Floats:
-        """The sum of the embedding rows of each word; those of words seen before are kept."""
+        """The sum of the embedding rows of each word; vectors of words seen before are kept."""
         seen = self._seen
         try:
             indices = [*map(seen.places.__getitem__, words)]
@@ -200,7 +200,7 @@ class Tagger:
         return vectors
 
     def _read(self, rows: np.ndarray[Any, np.dtype[np.int64]]) -> Floats:
-        """Of each word: its vector, and what that gives the first layer in each of its places."""
+        """For each word: its vector, and its input to the first layer in each of its places."""
         sums = np.einsum("wfd,wf->wd", self._table[rows], self._scales[rows])
         matrix, bias = self._own
         x = sums + np.maximum(sums @ matrix + bias, 0)
@@ -208,7 +208,7 @@ class Tagger:
         return np.hstack((x, x @ itself + bias, x @ behind, x @ before))
 
     def _spans(self, logits: Floats, words: list[str]) -> Iterator[tuple[int, int, str, float]]:
-        """Runs of words of one label whose chance of being nothing is small enough.
+        """Runs of words of one label whose probability of being nothing is small enough.
 
         Each as its first and last word, label and score.
         """
@@ -235,7 +235,7 @@ class Tagger:
         yield from self._closed(run)
 
     def _closed(self, run: "_Run") -> Iterator[tuple[int, int, str, float]]:
-        """What is sure enough; long rows of names come apart where one may begin."""
+        """The run if it is sure enough; long rows of names are split where one may begin."""
         if run.label < 0:
             return
         tag = self._tags[run.label]
@@ -251,7 +251,7 @@ class Tagger:
 
 
 class _Run(msgspec.Struct):
-    """Neighbouring words of one label, and which of them may begin another of its kind."""
+    """Adjacent words of one label, and those that may begin another place of its kind."""
 
     label: int
     first: int
@@ -261,7 +261,7 @@ class _Run(msgspec.Struct):
 
 
 def _layer(matrix: Floats, bias: tuple[float, ...]) -> tuple[Floats, Floats, Floats, Floats]:
-    """What is for the word itself, for the one behind which it stands and the one before, bias."""
+    """The weights for the word itself, the one after it stands, and the one before it; the bias."""
     width = matrix.shape[1]
     behind, itself, before = (
         np.ascontiguousarray(matrix[at : at + width]) for at in range(0, 3 * width, width)

@@ -58,7 +58,7 @@ def is_unlearned(text: str) -> bool:
 
 
 def speaks_for_unlearned(text: str, label: str, start: int, end: int) -> bool:
-    """Whether a word speaks for what stands among letters of such a script."""
+    """Whether a word speaks for a guess among letters of such a script."""
     said = text[start:end]
     before, after = text[max(0, start - _BEFORE) : start], text[end : end + _AFTER]
     if label == "PERSON":

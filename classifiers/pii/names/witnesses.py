@@ -81,16 +81,16 @@ _NEAR: Final = {
     ),
 }
 _CALLED_WITHIN: Final = frozenset({"BANK_ACCOUNT", "MRN", "PASSPORT", "NATIONAL_ID", "EMPLOYEE_ID"})
-"""What is found with the word for it: "ID number 987654321"."""
+"""Labels whose findings include the word: "ID number 987654321"."""
 _OF_DIGITS: Final = _CALLED_WITHIN | {"PHONE", "DRIVER_LICENSE"}
 _OF_WORDS: Final = frozenset({"PERSON", "LOCATION", "ORGANIZATION"})
 _BY_ITS_FORM: Final = re.compile(r"\(?\+|\([0-9]|0[0-9]{1,4}[ /\-][0-9 \-]{5}")
-"""How numbers of telephones begin that say themselves what they are."""
+"""Beginnings that identify a telephone number by themselves."""
 OF_PERSONS: Final = {
     "PHONE": re.compile(r"[0-9]{2,5}(?:[ /\-][0-9]{2,5}){1,4}"),
     "DOB": re.compile(r"[\-./ ]?[0-9A-Za-z]"),
 }
-"""As numbers of telephones and days are written; beside a name such a one is somebody's."""
+"""As telephone numbers and dates are written; beside a name, such a number is that person's."""
 # Orders, invoices, receipts, tickets, goods, sums: in scripts where nothing else tells them apart.
 _OTHERWISE: Final = re.compile(
     r"(?:"
@@ -128,7 +128,7 @@ _OWN_WORD: Final = re.compile(
     r"|\u0441\u0447\u0435\u0442\u0430|\u043f\u0430\u0441\u043f\u043e\u0440\u0442|\u062d\u0633\u0627\u0628|\u062c\u0648\u0627\u0632|\u0647\u0648\u064a\u0629",
     re.IGNORECASE,
 )
-"""What such a number may be called all the same: "the order's account"."""
+"""Words for a person's number despite those: "the order's account"."""
 _LONGEST_OTHERWISE: Final = 13
 _LETTERS: Final = string.ascii_letters
 _LICENCE_DIGITS_MIN: Final = 3
@@ -154,7 +154,7 @@ _TODAY: Final = re.compile(
 
 
 def speaks_for(text: str, label: str, start: int, end: int) -> bool:
-    """Whether a place that the tagger took for something of this label may be that."""
+    """Whether a place that the tagger gave this label may really be that."""
     is_ascii = text.isascii()
     if is_ascii and label in _OF_WORDS:
         return True
@@ -182,7 +182,7 @@ def speaks_for(text: str, label: str, start: int, end: int) -> bool:
 
 
 def may_be_of_person(text: str, label: str, start: int, end: int) -> bool:
-    """Whether a person who is named beside a place speaks for it, where no word does."""
+    """Whether a person named beside a place speaks for it, if no word does."""
     form = OF_PERSONS.get(label)
     if form is None or form.match(text, start, end) is None:
         return False
@@ -190,7 +190,7 @@ def may_be_of_person(text: str, label: str, start: int, end: int) -> bool:
 
 
 def _is_called_otherwise(before: str, said: str) -> bool:
-    """Whether a number stands behind a word for what has nothing to do with anybody."""
+    """Whether a word before a number says that it belongs to nobody."""
     if sum(map(str.isdigit, said)) > _LONGEST_OTHERWISE:
         return False
     called = _OTHERWISE.search(before + said[: len(said) - len(said.lstrip(_LETTERS))])
@@ -202,9 +202,9 @@ def _is_other_script(text: str) -> bool:
 
 
 def _is_password(text: str, start: int, end: int) -> bool:
-    """One word; where it is letters alone, right behind what says that it is the password.
+    """One word; if it has only letters, right after text that calls it the password.
 
-    The tagger parts letters from digits, so the word is what stands between spaces.
+    The tagger separates letters from digits, so the word is the text between spaces.
     """
     if _SPACED.search(text[start:end]) is not None:
         return False

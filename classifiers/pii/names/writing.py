@@ -33,7 +33,7 @@ _INTRODUCES: Final = re.compile(
 
 
 def has_capitals(text: str, start: int) -> bool:
-    """Whether the sentence that goes on at `start` began with a capital."""
+    """Whether the sentence that includes `start` began with a capital."""
     first = max(0, start - _SENTENCE)
     first = max(first, *[text.rfind(bound, first, start) + 1 for bound in _BOUNDS])
     letter = _FIRST_LETTER.match(text, first, start)
@@ -41,10 +41,10 @@ def has_capitals(text: str, start: int) -> bool:
 
 
 def may_name(text: str, start: int, end: int) -> bool:
-    """Whether words in small letters may name somebody, or a place.
+    """Whether lower-case words may name a person or a place.
 
-    They may not in a sentence with capitals in another language than English, but for behind what
-    introduces a person.
+    They may not in a sentence with capitals in a language other than English, unless the words
+    before them introduce a person.
     """
     before = text[max(0, start - _AROUND) : start]
     words = {*before.lower().split(), *text[end : end + _AROUND].lower().split()}

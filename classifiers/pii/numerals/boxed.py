@@ -20,7 +20,7 @@ TRIGGER: Final = (
 _GROUP: Final = "[0-9A-Z]{1,34}"
 _TAG: Final = r"<[/!?]?[A-Za-z][^<>]{0,200}>"
 _BLANKS: Final = r"(?:\s|\\{1,8}[nrt]){0,16}"
-"""White space, also as JSON in JSON says it."""
+"""White space, also as JSON inside JSON writes it."""
 _TAGGED = re.compile(
     rf"(?<![A-Za-z0-9]){_GROUP}(?:{_BLANKS}(?:{_TAG}{_BLANKS}){{1,8}}{_GROUP})+(?![A-Za-z0-9])"
 )

@@ -52,6 +52,6 @@ def broken(text: str) -> Iterator[Change]:
 
 
 def _around(text: str, start: int, end: int) -> str:
-    """What is said right before it, and right behind, without tags."""
+    """The text directly before and directly after it, without tags."""
     before = _ANY_TAG.sub(" ", text[max(0, start - _BEFORE) : start])[-_SAID:]
     return f"{before} {_ANY_TAG.sub(' ', text[end : end + _AFTER])}"

@@ -42,7 +42,7 @@ def stands_at_a_number(text: str) -> bool:
 
 
 def apart(text: str) -> Iterator[Change]:
-    """A blank for each of them."""
+    """A blank in place of each of them."""
     for found in _AT_A_NUMBER.finditer(text):
         if found["before"]:
             yield found.start(), found.end(), " "

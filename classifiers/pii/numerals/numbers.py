@@ -186,15 +186,16 @@ _INDIAN = frozenset({(10,), (5, 5), (4, 6), (3, 3, 4)})
 
 
 def groups_of(run: str) -> list[tuple[int, int]]:
-    """Where the groups of digits of a run stand."""
+    """The places of the groups of digits in a run."""
     return [match.span() for match in _GROUPS.finditer(run)]
 
 
 def in_words(said: str, behind: str) -> str:
-    """What stands before a run, in small letters and with names such as `userSsn` taken apart.
+    """The text before a run, in lower case and with names such as `userSsn` taken apart.
 
-    Of a table only the row itself: what headings say is said of the cells below them, and the last
-    of them says nothing of the first cell of the next row. `behind` is what stands behind the run.
+    In a table, only the text of the row itself: headings are about the cells below them, and the
+    last heading says nothing about the first cell of the next row. `behind` is the text after the
+    run.
     """
     if "\n" in said and _is_row(*said.rpartition("\n")[::2], behind):
         said = said.rpartition("\n")[2]
@@ -202,7 +203,7 @@ def in_words(said: str, behind: str) -> str:
 
 
 def _is_row(above: str, beside: str, behind: str) -> bool:
-    """Whether cells are parted by one mark above and beside a cell."""
+    """Whether one mark separates the cells in the line above and beside a cell."""
     above = above[above.rfind("\n") + 1 :]
     for mark in ";\t|,":
         if mark in beside or behind.startswith(mark):
@@ -211,7 +212,7 @@ def _is_row(above: str, beside: str, behind: str) -> bool:
 
 
 def overlap_start(groups: list[tuple[int, int]]) -> int:
-    """Where to read on when a run was cut: no identifier may be lost across the cut."""
+    """Where to continue reading after a run was cut: no identifier may be lost at the cut."""
     digits = 0
     for start, end in reversed(groups):
         digits += end - start
@@ -223,7 +224,7 @@ def overlap_start(groups: list[tuple[int, int]]) -> int:
 def judge(
     run: str, groups: list[tuple[int, int]], before: str, after: str
 ) -> Iterator[Number | None]:
-    """Every window of a run's groups: what some rule takes it for, or None.
+    """Every window of a run's groups, as the best rule reads it, or None.
 
     `before` and `after` are the text around them in lower case.
     """
@@ -280,9 +281,9 @@ def _best(
     known: dict[tuple[str, ...], int],
     is_torn: Callable[[], bool],
 ) -> tuple[str, float] | None:
-    """The likeliest rule; `known` remembers where words stand, the same for a run's windows.
+    """The likeliest rule; `known` remembers where words are, the same for a run's windows.
 
-    What `is_torn` out of a row of numbers needs a word.
+    Digits that are torn out of a row of numbers (`is_torn`) need a word.
     """
     digits = text if len(shape) == 1 else "".join(filter(str.isdigit, text))
     best: tuple[str, float] | None = None
@@ -306,15 +307,15 @@ def _best(
 
 @lru_cache(1024)
 def _by_shape(shape: tuple[int, ...]) -> tuple[tuple[NumberRule, float], ...]:
-    """The rules for groups of these lengths, each with its score where no word speaks for it."""
+    """The rules for groups of these lengths, each with its score if no word speaks for it."""
     rules = _BY_LENGTH.get(sum(shape), ())
     return tuple((r, r.shaped if shape in r.shapes else _bare(r, shape)) for r in rules)
 
 
 def _bare(rule: NumberRule, shape: tuple[int, ...]) -> float:
-    """Score without a context word: written in one, digit by digit, or in groups as on a card.
+    """Score without a context word: written as one, digit by digit, or in groups as on a card.
 
-    Rows of small numbers ("40 41 42 …") and dotted quads are no identifiers.
+    Rows of small numbers ("40 41 42 …") and dotted quads are not identifiers.
     """
     if len(shape) == 1 or max(shape) == 1:
         return rule.bare
@@ -322,7 +323,7 @@ def _bare(rule: NumberRule, shape: tuple[int, ...]) -> float:
 
 
 def _nearest(before: str, words: tuple[str, ...]) -> int:
-    """Where the last of the words starts in the text in front; -1 when there is none."""
+    """Where the last of the words starts in the text before; -1 if there is none."""
     near = max(map(before.rfind, words))
     if near <= 0 or not before[near - 1].isalpha():
         return near
@@ -330,7 +331,7 @@ def _nearest(before: str, words: tuple[str, ...]) -> int:
 
 
 def _last(before: str, word: str) -> int:
-    """Where a word is said last, and is no part of another one."""
+    """Where a word last occurs without being part of another."""
     at = before.rfind(word)
     while at > 0 and before[at - 1].isalpha() and _is_part(before, at, word):
         at = before.rfind(word, 0, at + len(word) - 1)
@@ -338,7 +339,7 @@ def _last(before: str, word: str) -> int:
 
 
 def _is_part(before: str, at: int, word: str) -> bool:
-    """Whether it says nothing with a letter in front of it."""
+    """Whether the word, with a letter before it, is only a part of another."""
     if word in _EDGES:
         end = at + len(word)
         return before[end : end + 1].isalpha() or before.endswith(_SERIALS, 0, end)
@@ -379,7 +380,7 @@ def _phone_start(run: str, start: int) -> int:
 
 
 def _is_date(text: str) -> bool:
-    """Day, month and a year of this or the last century with one mark between: no number."""
+    """Day, month and a year of this or the last century with one mark between: not a number."""
     parts = _GROUPS.findall(text)[:3]
     year = parts[0] if len(parts[0]) == 4 else parts[2]
     small = [int(part) for part in parts if part is not year]

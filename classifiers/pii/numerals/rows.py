@@ -22,16 +22,16 @@ _CARDS: Final = (
 _AADHAAR: Final = (4, 4, 4)
 _SSN: Final = (3, 2, 4)
 _SPELLED_MORE: Final = 3
-"""Digits one by one may have so many of their kind behind them: a card's end, and its code."""
+"""How many single digits may surround a number in single digits: a card's expiry, and its code."""
 _BESIDE: Final = {3: 0, 4: 1}
-"""So a number in groups: a card may have the year of its end behind it."""
+"""The same for a number in groups: a card may be followed by the year of its expiry."""
 _FRACTION_LENGTH: Final = 9
 
 
 def is_stretch(
     run: str, groups: list[Span], first: int, last: int, *, is_rest: bool = False
 ) -> bool:
-    """Whether groups of a run are a stretch of a row, which nothing but a word makes a number.
+    """Whether groups of a run are a stretch of a row, which only a word can make a number.
 
     `is_rest` says that the run is the rest of a longer one.
     """
@@ -60,7 +60,7 @@ def is_stretch(
 
 
 def _is_fraction(lengths: list[int], gaps: list[str], at: int) -> bool:
-    """Whether a group stands behind a decimal point; groups between points are none."""
+    """Whether a group follows a decimal point; groups between points are no fractions."""
     return (
         at > 0
         and lengths[at] >= _FRACTION_LENGTH
@@ -71,13 +71,13 @@ def _is_fraction(lengths: list[int], gaps: list[str], at: int) -> bool:
 
 
 def _is_among_blanks(gaps: list[str], first: int, last: int) -> bool:
-    """Whether one blank parts all of these groups, and one of them from what stands beside."""
+    """Whether one blank separates all of these groups, and also one of their neighbours."""
     around = gaps[max(0, first - 1) : last]
     return len(around) >= last - first and around[0].isspace() and len({*around}) == 1
 
 
 def _row_around(lengths: list[int], gaps: list[str], first: int, last: int) -> Span:
-    """The groups on both sides that go on as these do, with these."""
+    """These groups together with the neighbours that continue them on both sides."""
     start, end = first, last
     while start and (lengths[start - 1], gaps[start - 1]) == (lengths[first], gaps[first]):
         start -= 1
@@ -87,7 +87,7 @@ def _row_around(lengths: list[int], gaps: list[str], first: int, last: int) -> S
 
 
 def _are_all(run: str, row: list[Span], at: int, size: int) -> bool:
-    """Whether a row is a list of such numbers: each of several from one end to the other is one."""
+    """Whether a row is a list of such numbers: at least two or three, and each is one."""
     proves, least = (validators.card, 2) if size > 3 else (validators.aadhaar, 3)
     several = [row[first : first + size] for first in range(at % size, len(row) - size + 1, size)]
     return len(several) >= least and all(

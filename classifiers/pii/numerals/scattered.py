@@ -54,9 +54,9 @@ _BY_FIRST: Final = {
     for length in {shape[0] for shape in _SHAPES}
 }
 _SMALL: Final = 2
-"""Groups of so few digits are many things; they count where nothing else stands in their run."""
+"""Groups with so few digits may be many things; they count only if their run holds no others."""
 _BESIDE: Final = 3
-"""Digits by themselves may have so many of their kind beside them."""
+"""How many single digits may surround a number in single digits."""
 _WIDE: Final = 4
 _TRIPLE: Final = (4, 4, 4)
 _LISTED = re.compile(r"[\s,;|]*[,;|][\s,;|]*|\s*\n\s*")
@@ -67,11 +67,11 @@ _PLAIN: Final = frozenset(
 )
 _ORDINARY = re.compile(r"[ .\-/()\t]{1,3}")
 _USUAL = re.compile(r"[0-9]{3,5}(?:[ .\-/()\t]{1,3}[0-9]{3,5})+")
-"""With gaps of these kinds the rules for numbers find the same."""
+"""With gaps of these kinds, the rules for numbers find the same."""
 _CONTINUED = re.compile(
     r"=\r?\n|\\\r?\n|-\r?\n|[ \t]*\r?\n[ \t>]*|[\"'`]\s{0,3}[+.&,|]{0,2}\s{0,3}[\"'`]"
 )
-"""Between two parts of one number, wherever it was broken: a line that goes on, or two strings."""
+"""Between two parts of one broken number: a line that continues, or two strings."""
 _FRACTION = re.compile(r"(?<![0-9.])[0-9]{1,3}\.\Z")
 _POINT = re.compile(r"\.[0-9]")
 _CELL_MARKS: Final = ";,\t|"
@@ -110,7 +110,7 @@ def _numbers(text: str, groups: list[tuple[int, int]]) -> Iterator[Change]:
 
 
 def _size(text: str, groups: list[tuple[int, int]], lengths: list[int], at: int) -> int:
-    """How many groups from here on are one number; 0 where they are none."""
+    """The number of groups from here on that make one number; 0 if they do not."""
     shapes = _BY_FIRST.get(lengths[at], ())
     for shape in () if shapes and _is_within_row(text, groups, lengths, at) else shapes:
         size = len(shape)
@@ -133,7 +133,7 @@ def _size(text: str, groups: list[tuple[int, int]], lengths: list[int], at: int)
 
 
 def _is_within_row(text: str, groups: list[tuple[int, int]], lengths: list[int], at: int) -> bool:
-    """Whether another group of this length stands before: of a long row every few make a number."""
+    """Whether a group of this length comes before: in a long row every few groups make a number."""
     if not at or lengths[at] == 1 or lengths[at - 1] != lengths[at] or at + 1 >= len(groups):
         return False
     return _gap(text, groups, at - 1) == _gap(text, groups, at)
@@ -142,7 +142,7 @@ def _is_within_row(text: str, groups: list[tuple[int, int]], lengths: list[int],
 def _is_before_row(
     text: str, groups: list[tuple[int, int]], lengths: list[int], at: int, end: int
 ) -> bool:
-    """Whether more groups of this length stand behind."""
+    """Whether more groups of this length follow."""
     if lengths[at] == 1 or end >= len(groups) or lengths[end] != lengths[at]:
         return False
     return _gap(text, groups, end - 1) == _gap(text, groups, at)
@@ -153,7 +153,7 @@ def _gap(text: str, groups: list[tuple[int, int]], at: int) -> str:
 
 
 def _goes_on(text: str, groups: list[tuple[int, int]], at: int) -> bool:
-    """Whether two groups of any length are a card's number that was torn between them."""
+    """Whether two groups of any length are a card number that was torn between them."""
     if not _is_continued(text, groups, at):
         return False
     if (at and _is_continued(text, groups, at - 1)) or _is_continued(text, groups, at + 1):
@@ -182,7 +182,7 @@ def _is_continued(text: str, groups: list[tuple[int, int]], at: int) -> bool:
 
 
 def _fits(text: str, groups: list[tuple[int, int]], shape: tuple[int, ...]) -> bool:
-    """Whether the gaps are those of one number: equal, but for white space between large groups."""
+    """Whether all gaps are equal, apart from white space between large groups."""
     gaps = {text[a:b] for a, b in _gaps(groups)}
     if shape[0] >= _WIDE:
         # A line may end between two groups.
@@ -206,7 +206,7 @@ def _proved(digits: str, shape: tuple[int, ...]) -> bool:
 
 
 def _alike(text: str) -> Iterator[Change]:
-    """Letters that look like nought and one, among digits."""
+    """Letters that look like zero and one, among digits."""
     for match in _ALIKE.finditer(text):
         digits = match[0].translate(_AS_DIGITS)
         letters = sum(map(str.isalpha, match[0]))

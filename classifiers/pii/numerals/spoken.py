@@ -38,11 +38,11 @@ _TIMES = {"double": 2, "triple": 3, "treble": 3, "quadruple": 4}
 _SINGLE = frozenset("aiAI")
 _FILLERS = frozenset(("dash", "hyphen", "space", "and", "then", "uh", "um"))
 _ALSO_WORDS = frozenset(("null", "un", "une"))
-"""Words of many texts: they say digits beside others only."""
+"""Words of many texts: they are digits only beside others."""
 _LONGEST_GAP = 12
 _LONGEST_SAID = 4
 _SAID = " \t\n,.-"
-"""Between words as they are said or written in a row; farther apart, or in quotes, is a list."""
+"""Between words as spoken, or written in a row; a longer gap, or quotes, mean a list."""
 _MARKS = f"{_SAID}\"'\\"
 _SPOKEN = "|".join(
     sorted((*_DIGIT_WORDS, *_TENS, *_TIMES, *_FILLERS), key=lambda word: (-len(word), word))
@@ -68,7 +68,7 @@ def spelled_digits(text: str) -> Iterator[Change]:
 
 
 def _in_run(text: str, run: list[re.Match[str]]) -> Iterator[Change]:
-    """A run as it is said; of a list what a check digit proves, or else what is said in it.
+    """A run as a number; from a list, the number that a check digit proves, otherwise its items.
 
     Programs have lists of number words, and their length says nothing.
     """
@@ -88,14 +88,14 @@ def _is_said(gap: str) -> bool:
 
 
 def _is_proved(digits: str) -> bool:
-    """Whether they are a card's or an Aadhaar's, with a word or two of something else beside it."""
+    """Whether they are a card's or an Aadhaar's, with up to two stray digits at either end."""
     ends = product(range(_STRAY_MAX + 1), range(len(digits) - _STRAY_MAX, len(digits) + 1))
     some = (digits[start:end] for start, end in ends)
     return any(validators.card(each) or validators.aadhaar(each) for each in some)
 
 
 def _is_beside(match: re.Match[str]) -> bool:
-    """Whether it begins and ends no number."""
+    """Whether it can neither begin nor end a number."""
     return match[0].lower() in _FILLERS or match[0] in _SINGLE
 
 
@@ -145,9 +145,9 @@ _BY_LENGTH |= dict.fromkeys(range(14, 20), "CREDIT_CARD")
 
 
 def spelled_out(decoded: Decoded) -> list[Finding]:
-    """Nobody spells a number that is nothing: its length alone says what it may be.
+    """A spelled number always means something: its length alone says what it may be.
 
-    But who counts from nought or one names none.
+    Except if it only counts, from zero or one.
     """
     return [
         Finding(place, place + length, _BY_LENGTH.get(length, "NATIONAL_ID"), 0.5, "spelled")

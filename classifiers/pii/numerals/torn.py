@@ -52,10 +52,10 @@ _COUNTED = re.compile(r"(.*?)[ _.\-]?(?:[0-9]{1,2}|[A-Za-z])")
 
 
 def label_of(pieces: Sequence[Sequence[str]], *, is_said: bool) -> str:
-    """What groups of digits are, some of each place; "" where no check digit proves them.
+    """The label of groups of digits, some from each place; "" if no check digit proves them.
 
-    Where no word says so (`is_said`), they have to be the groups of one. A number that stands in
-    one of the places as a whole needs no other.
+    If no word says so (`is_said`), they must be grouped as printed. If one of the places holds a
+    complete number, the others are not part of it.
     """
     digits = "".join("".join(piece) for piece in pieces)
     if not LEAST_DIGITS <= len(digits) <= MOST_DIGITS or any(map(_is_one, pieces)):
@@ -76,7 +76,7 @@ def _is_one(piece: Sequence[str]) -> bool:
 
 
 def _without_edges(pieces: Sequence[Sequence[str]]) -> tuple[int, ...]:
-    """Lengths of the groups where the edge of a place parts none."""
+    """Lengths of the groups if the edge of a place does not separate any."""
     lengths: list[int] = []
     for piece in pieces:
         first, *others = map(len, piece)
@@ -89,7 +89,7 @@ def _without_edges(pieces: Sequence[Sequence[str]]) -> tuple[int, ...]:
 
 
 def siblings(text: str) -> Iterator[Change]:
-    """Values beside each other that are parts, by their names or as a list; `text` is ASCII."""
+    """Adjacent values that are parts, by their names or as a list; `text` is ASCII."""
     yield from sorted({*_of_names(text), *_of_lists(text)})
 
 
@@ -121,7 +121,7 @@ def _in_row(text: str, row: Sequence[re.Match[str]]) -> Iterator[Change]:
 
 
 def _size(text: str, row: Sequence[re.Match[str]]) -> int:
-    """How many values from the first on are one number; 0 where they are none."""
+    """The number of values, from the first on, that are one number; 0 if they are none."""
     for size in range(len(row), 1, -1):
         some = row[:size]
         pieces = [DIGITS.findall(entry[2]) for entry in some]
@@ -153,6 +153,6 @@ def _are_parts(row: Sequence[re.Match[str]]) -> bool:
 
 
 def _stem(name: str) -> str | None:
-    """A name without what counts it; None for a name that counts nothing."""
+    """A name without its counter; None for a name without one."""
     match = _COUNTED.fullmatch(name)
     return match[1] if match else None

@@ -73,8 +73,8 @@ def verhoeff(digits: str) -> bool:
 def card(digits: str) -> bool:
     """Luhn, and an issuer prefix that exists with this length.
 
-    Nobody has issued cards of thirteen digits for long, and every article of Germany's has as many
-    and begins with a four: what may be one is none.
+    Cards of thirteen digits have not been issued for long, while every article number of Germany
+    has as many digits and begins with a four: a number that may be an article's is not a card's.
     """
     return _issuer_fits(digits) and luhn(digits) and not _is_article(digits)
 
@@ -88,7 +88,7 @@ def _is_article(digits: str) -> bool:
 
 
 def padded_card(digits: str) -> bool:
-    """The same in a field of a fixed width: behind zeros, with which no issuer's prefix begins."""
+    """The same in a field of fixed width: after zeros, with which no issuer's prefix begins."""
     return card(digits.lstrip("0"))
 
 
@@ -122,7 +122,7 @@ def us_ssn(digits: str) -> bool:
 
 
 def ssn_without_nought(digits: str) -> bool:
-    """The same of what programs make of it that take it for a number; a day is none."""
+    """The same after a program has read it as a number, without leading zeros; not a date."""
     return us_ssn(f"0{digits}") and not digits.startswith(("19", "20"))
 
 
@@ -172,7 +172,7 @@ def cpf(digits: str) -> bool:
 
 
 def chinese_id(text: str) -> bool:
-    """A resident's number: a province, a day of birth, and ISO 7064 mod 11-2."""
+    """A resident's number: a province, a date of birth, and ISO 7064 mod 11-2."""
     upper = text.upper()
     if len(upper) != 18 or not _digits(upper[:17]) or upper[:2] not in _PROVINCES:
         return False
@@ -196,7 +196,7 @@ def _is_day(digits: str) -> bool:
 
 
 def my_number(digits: str) -> bool:
-    """Japan's number of a person: weights 2 to 7 from the right, check digit 11 - (sum mod 11)."""
+    """A person's number in Japan: weights 2 to 7 from the right, check digit 11 - (sum mod 11)."""
     if len(digits) != 12 or not _digits(digits) or len({*digits}) < 3:
         return False
     weights = (6, 5, 4, 3, 2, 7, 6, 5, 4, 3, 2)
@@ -205,7 +205,7 @@ def my_number(digits: str) -> bool:
 
 
 def korean_id(digits: str) -> bool:
-    """A resident's number: a day of birth, and its check digit, which those since 2020 lack."""
+    """A resident's number: date of birth and check digit, which those since 2020 lack."""
     if not korean_id_shape(digits):
         return False
     if digits[6] in "3478" and digits[:6] >= "201005":
@@ -217,14 +217,14 @@ def korean_id(digits: str) -> bool:
 
 
 def korean_id_shape(digits: str) -> bool:
-    """The same by its day and the digit for century and sex."""
+    """The same, by its date and the digit for century and sex."""
     if len(digits) != 13 or not _digits(digits) or digits[6] not in "12345678":
         return False
     return _is_day(("19" if digits[6] in "1256" else "20") + digits[:6])
 
 
 def hong_kong_id(text: str) -> bool:
-    """One or two letters, six digits and a check digit, 10 of which is an A."""
+    """One or two letters, six digits and a check digit; 10 is written A."""
     body = text.upper().rjust(9)
     if len(text) not in {8, 9} or not _digits(body[2:8]) or body[8] not in "0123456789A":
         return False
@@ -233,12 +233,12 @@ def hong_kong_id(text: str) -> bool:
 
 
 def national_id(text: str) -> bool:
-    """A number of a person of some nation whose numbers have a check digit."""
+    """A person's number in some nation whose numbers have a check digit."""
     return any(proves(text) for proves in (cpf, chinese_id, my_number, korean_id, hong_kong_id))
 
 
 def iban(text: str) -> bool:
-    """Known country, its length, digits where it has only those, and ISO 7064 mod 97-10."""
+    """Known country, its length, only digits if that is its rule, and ISO 7064 mod 97-10."""
     upper = text.upper()
     if len(upper) != IBAN_LENGTH.get(upper[:2], -1) or not (upper.isascii() and upper.isalnum()):
         return False
@@ -306,7 +306,7 @@ def bitcoin(text: str) -> bool:
 def public_ip(text: str) -> bool:
     """An address that says something: not loopback, unspecified, broadcast or documentation.
 
-    Three noughts at the end are the version of a browser, or a whole network.
+    Three zeros at the end are the version of a browser, or an entire network.
     """
     if text.endswith(".0.0.0"):
         return False
@@ -335,7 +335,7 @@ _DOCUMENTATION_NETWORKS = tuple(
 
 
 def ipv6(text: str) -> bool:
-    """A meaningful IPv6 address: more than one group, so `std::a` or `a::b` in code is none."""
+    """A meaningful IPv6 address: more than one group, so not `std::a` or `a::b` in code."""
     groups = [group for group in text.split(":") if group]
     if len(groups) < 3 or not any(char.isdigit() for char in text):
         return False

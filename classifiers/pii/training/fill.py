@@ -57,7 +57,7 @@ _PEOPLE = (
 
 
 def label_of(slot: str) -> str:
-    """Label of what a slot is filled with; empty when nobody is to find it."""
+    """The label of a slot's filling; empty if it is not to be found."""
     if slot.startswith(_PEOPLE):
         return "PERSON"
     if slot.endswith("_address"):
@@ -105,7 +105,7 @@ class Filler:
         self._makers |= Machines(pools).makers()
 
     def _identifiers(self, people: People) -> dict[str, Callable[[random.Random], str]]:
-        """What is neither a name nor an address."""
+        """Everything that is neither a name nor an address."""
         return {
             "city_lower": lambda rng: self._city(rng).lower(),
             "city": self._city,

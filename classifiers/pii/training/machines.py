@@ -73,7 +73,7 @@ class Machines:
         return self._makers
 
     def words(self) -> list[str]:
-        """Single words that may stand for each other in code."""
+        """Single words that may replace each other in code."""
         kinds = ("tech_noun", "tech_verb", "tech_short")
         return sorted({word for kind in kinds for word in self._pools[kind] if word.islower()})
 
@@ -82,7 +82,7 @@ class Machines:
         return _SLOT.sub(lambda match: self._makers[match[1]](rng), form) if "{" in form else form
 
     def of_kind(self, kind: str, rng: random.Random) -> str:
-        """One of a list, with the slots in it filled."""
+        """One entry of a list, with its slots filled."""
         return self._of(kind, rng)
 
     def _word(self, rng: random.Random) -> str:
@@ -97,7 +97,7 @@ class Machines:
         return parts
 
     def _pascal(self, rng: random.Random) -> str:
-        """As classes are called; one in six as if after somebody."""
+        """Like a class name; one in six as if named after a person."""
         if rng.random() < 0.16:
             return self._of("alias", rng)
         parts = [self._of("noun", rng).capitalize() for _ in range(1 + int(rng.random() * 3))]
@@ -161,7 +161,7 @@ def _version(rng: random.Random) -> str:
 
 
 def _stamp(rng: random.Random) -> str:
-    """When something happened, as logs write it."""
+    """The time of an event, as logs write it."""
     year = 2015 + int(rng.random() * 15)
     month, day = int(rng.random() * 12), 1 + int(rng.random() * 28)
     clock = f"{_two(rng, 24)}:{_two(rng, 60)}:{_two(rng, 60)}"

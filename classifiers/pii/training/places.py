@@ -48,7 +48,7 @@ class Places:
         return pick(rng, self._pools[name])
 
     def _name(self, rng: random.Random, name: str) -> str:
-        """A street's own name: from the list, or somebody's surname."""
+        """A street's own name: from the list, or a surname."""
         return self._of(rng, name if rng.random() < 0.5 else "surname")
 
     def street_name(self, rng: random.Random) -> str:
@@ -246,7 +246,7 @@ class Places:
         return [corner] if rng.random() < 0.4 else [pick(rng, (ship, unit)), area]
 
     def _mixed(self, rng: random.Random) -> list[str]:
-        """What address generators make: a street of one country in a town of another."""
+        """As address generators mix them: a street of one country in a town of another."""
         street = f"{number(rng)} {self.street(rng)}" if rng.random() < 0.3 else self.street(rng)
         parts = [street]
         if rng.random() < 0.35:

@@ -32,7 +32,7 @@ class Posts:
         }
 
     def _famous(self, rng: random.Random) -> str:
-        """Somebody whom posts are about, or anybody: in full, in part, as people type it."""
+        """A person that posts are about, or anybody: in full, in part, as people type it."""
         roll = rng.random()
         name = self._people.full(rng) if roll < 0.35 else pick(rng, self._pools["famous"])
         if roll > 0.94:
@@ -54,7 +54,7 @@ class Posts:
         return " ".join(words) + pick(rng, ("", "", "", "!", "...", "?", " :)", ",", " \U0001f602"))
 
     def _title(self, rng: random.Random) -> str:
-        """What books, songs and headlines are called: words with capitals."""
+        """A title of books, songs and headlines: words with capitals."""
         kinds = ("post_word", "thing", "animal", "color", "nonperson", "topic")
         count = 1 + int(rng.random() * 4)
         words = " ".join(pick(rng, self._pools[pick(rng, kinds)]) for _ in range(count))

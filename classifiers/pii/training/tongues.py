@@ -103,7 +103,7 @@ class Tongues:
         return stem + ("вна" if woman else "вич")
 
     def _russian(self, rng: random.Random, *, genitive: bool = False) -> str:
-        """In one of the usual orders, sometimes as "of" would have it."""
+        """In one of the usual orders, sometimes in the genitive."""
         first, woman = self._russian_first(rng)
         last = self._russian_last(rng, woman=woman)
         if genitive:

@@ -33,7 +33,7 @@ def load_templates() -> list[str]:
 
 
 def load_code() -> list[str]:
-    """Stretches of code and manuals in which nobody is named."""
+    """Stretches of code and manuals that name nobody."""
     lines = _lines(CODE_FILE, "# ---")
     return [line.replace("\\n", "\n").replace("\\t", "\t") for line in lines]
 

@@ -17,7 +17,7 @@ from classifiers.pii.views.encodings import BREAK, DECODED_MAX, as_text
 
 _GROUP_32: Final = 8
 _PADDING_32: Final = {0: 0, 2: 6, 4: 4, 5: 3, 7: 1}
-"""By how many characters a last group has; with others it is cut off."""
+"""Padding by the length of the last group; a group of another length is shortened."""
 BASE32: Final = (
     r"(?:^|[^A-Za-z0-9])(?:[E-PYZ2-7][A-Z2-7]{7}[E-Z2-7][A-Z2-7]{7}"
     r"|[e-pyz2-7][a-z2-7]{7}[e-z2-7][a-z2-7]{7})"
@@ -42,7 +42,7 @@ _RUN_85 = re.compile(rf"[{_ALPHABET_85}]{{15,}}")
 _RUN_ASCII = re.compile(rf"(?:[{_FIRST_ASCII}][!-u]{{4}}){{3,}}+[!-u]{{0,4}}")
 _TRIED_LENGTH: Final = 10
 _LETTER_MAX: Final = 3
-"""So many bytes a letter that is cut off may have."""
+"""How many bytes of a cut-off letter there may be."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _FRAMED = re.compile(r"<~([!-uz\s]{10,65536})~>")
 
@@ -71,7 +71,7 @@ def in_base32(text: str) -> Iterator[Change]:
 
 
 def in_base85(text: str) -> Iterator[Change]:
-    """Runs of RFC 1924's alphabet and of Ascii85's; the latter in its frame over lines, too."""
+    """Runs of RFC 1924's alphabet and of Ascii85's; framed Ascii85 may span lines."""
     left = DECODED_MAX
     reached = 0
     for match in _FRAMED.finditer(text):
@@ -90,7 +90,7 @@ def in_base85(text: str) -> Iterator[Change]:
 
 
 def _of_token(token: str, at: int) -> Iterator[Change]:
-    """What stands between blanks, and what is left of it without names, brackets and quotes."""
+    """The text between blanks, or what remains of it without names, brackets and quotes."""
     opened = _OPENED.match(token)
     closed = len(token.rstrip(_CLOSING))
     for start in (0, opened.end()) if opened is not None else (0,):
@@ -118,14 +118,14 @@ def _unless_noise(run: str, decode: Callable[[str], bytes]) -> str | None:
 
 
 def _is_said(data: bytes, *, torn: bool = False) -> bool:
-    """Whether it is nothing but text: there are so many runs that some decode to nearly one."""
+    """Whether it is nothing but text: with so many runs, some decode to nearly text by chance."""
     said = data.decode("utf-8", "ignore")
     missing = len(data) - len(said.encode())
     return missing <= (_LETTER_MAX if torn else 0) and _CONTROL.search(said) is None
 
 
 def uuencoded(text: str) -> Iterator[Change]:
-    """Whole lines behind the line that begins them; what is no such line ends them."""
+    """Complete lines after the line that begins them, up to the first line of another kind."""
     left = DECODED_MAX
     for match in _UUENCODED.finditer(text):
         data = b""

@@ -14,7 +14,7 @@ _AROUND = 128
 
 
 class Decoded(Struct, frozen=True):
-    """A decoded text. Change i stands at `places[i]` and came from `starts[i]` to `ends[i]`."""
+    """A decoded text. Change i is at `places[i]` and came from `starts[i]` to `ends[i]`."""
 
     text: str
     places: tuple[int, ...]
@@ -28,7 +28,7 @@ class Decoded(Struct, frozen=True):
     def touches(self, start: int, end: int) -> bool:
         """Whether a place of the decoded text owes anything to a change.
 
-        So does what stands right behind one: the digits of an escape lengthen the number there.
+        A place directly after one also does: the digits of an escape lengthen the number there.
         """
         index = bisect_right(self.places, end - 1) - 1
         if index < 0 or self.places[index] + self.lengths[index] < start:
@@ -55,7 +55,7 @@ class Decoded(Struct, frozen=True):
 
 
 def with_changes(text: str, changes: Iterable[Change]) -> Decoded | None:
-    """The neighbourhood of every (start, end, replacement), replaced; None when there is none.
+    """The surroundings of every (start, end, replacement), replaced; None if there is none.
 
     Stretches without a change are cut to `_AROUND` characters on both sides and a cut mark.
     """

@@ -50,7 +50,7 @@ ESCAPES: Final = (
     r"|\\x(?:[2-7]|[c-fC-F][0-9a-fA-F]\\{1,4}x[89abAB])|\\U000"
     r"|\\(?:0[4-7]|1[0-7]|3[0-7])[0-7]\\|\\(?:040|(?:x|u00)0[9aAdD])[0-9]|%u(?:00|[fF][fF])|[0-9]\\{1,8}[nrt]"
 )
-"""How escapes begin that may hide a number, an address or a key; others are how JSON is written."""
+"""Beginnings of escapes that may hide a number, an address or a key; JSON needs the others."""
 
 BREAK: Final = r"[ \t]{0,4}(?:\r?\n|\\r\\n|\\n)[ \t>]{0,8}"
 _BASE64 = re.compile(
@@ -85,11 +85,11 @@ _QUOTED = re.compile(r"(?:=[0-9A-F]{2}){1,4096}|=\r?\n")
 QUOTED: Final = (
     r"=[2-7C-F][0-9A-F]=|[0-9A-Za-z]=\r?\n|=3[AD][0-9]|=20[A-Za-z]+[.,:;]?=20[A-Za-z0-9]"
 )
-"""An address may have one blank in front of a number; a word between two is mail's."""
+"""An address may have one blank before a number; a word between two blanks is mail's."""
 _COMPRESSED: Final = (b"\x1f\x8b", b"x\x01", b"x\x5e", b"x\x9c", b"x\xda")
-"""How gzip and zlib begin."""
+"""First bytes of gzip and zlib."""
 _BOTH_HEADS: Final = 47
-"""For `zlib`: the longest window, and whichever of the two heads is there."""
+"""For `zlib`: the largest window, and whichever of the two headers is there."""
 _LEAST_WIDE: Final = 8
 _LAST_PLANE: Final = 0x10
 _MARKS_16: Final = (b"\xff\xfe", b"\xfe\xff")
@@ -97,7 +97,7 @@ _LEAST_ASCII: Final = 0.9
 _LAST_ASCII: Final = 0x7E
 _LAYOUT: Final = dict.fromkeys(map(ord, "\t\n\r"))
 _UNSEEN: Final = frozenset({"Zs", "Zl", "Zp", "Cf", "Co"})
-"""Kinds of characters that a text has though they are not printed; `Co` are the icons of fonts."""
+"""Kinds of characters in text although they are not printable; `Co` are the icons of fonts."""
 _LEAST_BETWEEN_CONTROLS: Final = 4
 
 
@@ -129,7 +129,7 @@ def escapes(text: str) -> Iterator[Change]:
 
 
 def _of_bytes_or_codes(data: bytes) -> str:
-    """What escapes of bytes say: letters in UTF-8 in some languages, one each in others."""
+    """The text of byte escapes: UTF-8 in some languages, one character each in others."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
@@ -137,14 +137,14 @@ def _of_bytes_or_codes(data: bytes) -> str:
 
 
 def quoted(text: str) -> Iterator[Change]:
-    """Mail's quoted-printable (RFC 2045): bytes behind an equals sign, and lines that go on."""
+    """Mail's quoted-printable (RFC 2045): bytes after an equals sign, and continued lines."""
     for match in _QUOTED.finditer(text):
         code = match[0].replace("=", "").strip()
         yield match.start(), match.end(), bytes.fromhex(code).decode("utf-8", "replace")
 
 
 def in_base64(text: str) -> Iterator[Change]:
-    """Runs of it, over several lines too. What makes no text as a whole may do so in parts."""
+    """Runs of base64, also over several lines. Parts may be text if the whole is not."""
     left = DECODED_MAX
     for match in _BASE64.finditer(text):
         left -= len(match[0])
@@ -217,12 +217,12 @@ def codes(text: str) -> Iterator[Change]:
 
 
 def of_bytes(numbers: Sequence[int]) -> str | None:
-    """The text that a list of bytes is; None where it is none."""
+    """The text that a list of bytes encodes; None if it encodes none."""
     return as_text(bytes(numbers)) if max(numbers) <= 0xFF and min(numbers) >= 0 else None  # noqa: PLR2004 - a byte.
 
 
 def as_text(data: bytes) -> str | None:
-    """Bytes that read as text, compressed or not, and say more than two characters, or digits."""
+    """Bytes as text, compressed or not, with three different characters or two different digits."""
     if data.startswith(_COMPRESSED):
         data = _inflated(data)
     text = _decoded(data)
@@ -233,9 +233,9 @@ def as_text(data: bytes) -> str | None:
 
 
 def _can_be_read(text: str) -> bool:
-    """Whether it has words: with blanks of any kind and marks that nobody sees, and few controls.
+    """Whether it has words: blanks and invisible marks of any kind are allowed, and few controls.
 
-    Pages end in a form feed, files begin with a mark of order, records have lengths before words.
+    Pages end in a form feed, files begin with a byte order mark, records have lengths before words.
     """
     if text.translate(_LAYOUT).isprintable():
         return True
@@ -245,7 +245,7 @@ def _can_be_read(text: str) -> bool:
 
 
 def _inflated(data: bytes) -> bytes:
-    """As much of it as is read of anything else; what is torn is read up to there."""
+    """As much of it as is read of any other; a torn stream is read up to the tear."""
     try:
         return zlib.decompressobj(_BOTH_HEADS).decompress(data, DECODED_MAX)
     except zlib.error:

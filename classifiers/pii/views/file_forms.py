@@ -16,18 +16,18 @@ from typing import Final
 
 
 INFLATED_MAX: Final = 1 << 16
-"""So much is inflated of one stream; what goes on as it began is believed from there."""
+"""How many bytes of one stream are inflated; the rest is then believed."""
 _NOTHING: Final = -1
 _PNG_HEAD: Final = b"\x89PNG\r\n\x1a\n"
 _PIXELS: Final = b"IDAT"
 _SAMPLES: Final = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
-"""How many values each kind of PNG has for a pixel."""
+"""The number of values per pixel for each colour type of PNG."""
 _LEAST_TORN: Final = 18
-"""So many bytes of a torn stream have to inflate: random ones hardly ever do."""
+"""So many bytes of a torn stream must inflate: random ones hardly ever do."""
 
 
 def is_png(data: bytes) -> bool:
-    """Every chunk's checksum, and pixels as many as the first one says; it may be torn in those."""
+    """Every chunk's checksum, and as many pixels as the header says; may be torn in those."""
     at, pixels, ends = 8, [], False
     while at + 8 <= len(data) and not ends:
         (length,), kind = _read(">I", data, at), data[at + 4 : at + 8]
@@ -57,7 +57,7 @@ def _are_rows(data: bytes, pixels: bytes) -> bool:
 
 
 def _inflates(torn: bytes) -> bool:
-    """Whether the beginning of a stream is that of one."""
+    """Whether the data begins like a compressed stream."""
     stream = zlib.decompressobj()
     try:
         return bool(stream.decompress(torn, INFLATED_MAX)) and len(torn) >= _LEAST_TORN
@@ -66,7 +66,7 @@ def _inflates(torn: bytes) -> bool:
 
 
 def is_jpeg(data: bytes) -> bool:
-    """Segments up to its picture, as much of it as its size takes, and the mark of its end."""
+    """Segments up to its picture, as much of it as its size takes, and the end mark."""
     at, blocks, kinds = 2, 0, set()
     while at + 4 <= len(data) and data[at] == 0xFF:
         kind, (length,) = data[at + 1], _read(">H", data, at + 2)
@@ -88,7 +88,7 @@ _STRAY: Final = re.compile(rb"\xff[^\x00\xd0-\xd7]", re.DOTALL)
 
 
 def is_gif(data: bytes) -> bool:
-    """Blocks up to the mark of its end; a picture takes no more than its pixels can."""
+    """Blocks up to the end mark; a picture takes no more than its pixels can."""
     if len(data) < 14:
         return False
     at = 13 + _colours(data[10])
@@ -118,7 +118,7 @@ def _behind_blocks(data: bytes, at: int) -> tuple[int, int]:
 
 
 def is_webp(data: bytes) -> bool:
-    """Chunks that fill it, and a picture that begins as one."""
+    """Chunks that fill it, and a picture with a valid beginning."""
     if len(data) < 20 or data[8:12] != b"WEBP" or _read("<I", data, 4)[0] + 8 != len(data):
         return False
     at, has_picture = 12, False
@@ -134,7 +134,7 @@ def is_webp(data: bytes) -> bool:
 
 
 def is_icon(data: bytes) -> bool:
-    """Pictures that lie where its list says, one behind the other, up to its end."""
+    """Pictures where its list says, one after the other, up to its end."""
     (count,) = _read("<H", data, 4)
     reached = 6 + 16 * count
     for at in range(6, min(reached, len(data)), 16):
@@ -184,7 +184,7 @@ def _sum_of(table: bytes) -> int:
 
 
 def is_web_font(data: bytes) -> bool:
-    """WOFF, whose tables inflate to their lengths, and WOFF2, whose lengths are those it says."""
+    """WOFF, whose tables inflate to their lengths, and WOFF2, whose lengths are as stated."""
     if len(data) < 48 or _read(">I", data, 8)[0] != len(data):
         return False
     count = _read(">H", data, 12)[0]
@@ -204,7 +204,7 @@ def is_web_font(data: bytes) -> bool:
 
 
 def _extra(data: bytes) -> int:
-    """What a web font says of itself behind its tables."""
+    """The data that a web font holds after its tables."""
     return sum(_read(">I", data, at)[0] for at in (32, 44)) + 3
 
 
@@ -256,7 +256,7 @@ _PDF_END: Final = re.compile(rb"startxref\s+([0-9]{1,10})\s+%%EOF\s*\Z")
 def is_document(data: bytes) -> bool:
     """A PDF that is not encrypted: its table of objects where it says, and streams that inflate.
 
-    Streams of pictures have to be such pictures; anything else between its objects is text.
+    Streams of pictures must be such pictures; anything else between its objects is text.
     """
     end = _PDF_END.search(data)
     if end is None or b"/Encrypt" in data:
@@ -284,7 +284,7 @@ def streams_of(document: bytes) -> Iterator[bytes]:
 
 
 def _between_streams(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Where what is no stream stands, and the stream behind it."""
+    """The places outside of streams, each with the stream that follows."""
     at = 0
     while True:
         start = data.find(_STREAM, at)
@@ -302,7 +302,7 @@ _STREAM_END: Final = b"endstream"
 
 
 def inflated(packed: bytes) -> bytes:
-    """What a whole stream says, up to a bound; nothing where it is torn or none."""
+    """The content of a complete stream, up to a bound; empty if it is torn or no stream."""
     stream = zlib.decompressobj()
     try:
         said = stream.decompress(packed, INFLATED_MAX)
@@ -327,7 +327,7 @@ FORMS: Final[tuple[tuple[bytes, Callable[[bytes], bool]], ...]] = (
 
 
 def is_whole(data: bytes) -> bool:
-    """Whether bytes are one such file, and nothing but that."""
+    """Whether the bytes are one such file and nothing else."""
     for head, is_one in FORMS:
         if data.startswith(head):
             try:

@@ -12,7 +12,7 @@ from classifiers.pii.views.encodings import DECODED_MAX
 TRIGGER: Final = r"(?i)\brot[ _\-]?13\b|\b(?:cnffjbeq|cnffjq|frperg|ncvxrl|ncv[ _\-]xrl)"
 _WITNESS = re.compile(TRIGGER)
 _REACH: Final = 1024
-"""So far from a witness words are read."""
+"""The distance from a witness within which words are read."""
 _WORD = re.compile(r"(?=\S{0,200}[A-Za-z])\S{2,200}")
 
 
