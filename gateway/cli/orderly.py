@@ -45,10 +45,14 @@ def _heeding() -> Iterator[list[int]]:
 
     def interrupt(number: int, _: FrameType | None) -> None:
         received.append(number)
+        if is_deaf:
+            raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
 
-    is_heard = current_thread() is main_thread()
-    is_heard = is_heard and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    # A shell without job control lets what it starts in the background ignore Ctrl-C alone.
+    is_deaf = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    is_heard = is_deaf or signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    is_heard = is_heard and current_thread() is main_thread()
     heeded = [each for each in _HEEDED if is_heard and signal.getsignal(each) is signal.SIG_DFL]
     for number in heeded:
         signal.signal(number, interrupt)

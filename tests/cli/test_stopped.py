@@ -30,9 +30,15 @@ main()
 SIGNALS = [signal.SIGTERM, signal.SIGHUP]
 
 
-def stopped(operator: Operator, number: signal.Signals, *arguments: str) -> tuple[int, str]:
+BACKGROUND = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+"""As a shell without job control starts a command behind which there is an `&`."""
+
+
+def stopped(
+    operator: Operator, number: signal.Signals, *arguments: str, before: str = ""
+) -> tuple[int, str]:
     """How a command ended that was stopped as it read records, and what it said."""
-    command = [sys.executable, "-c", _STOPPED, str(int(number)), *arguments]
+    command = [sys.executable, "-c", before + _STOPPED, str(int(number)), *arguments]
     done = subprocess.run(
         [*command, "--config", str(operator.config_file)],
         capture_output=True,
@@ -44,11 +50,12 @@ def stopped(operator: Operator, number: signal.Signals, *arguments: str) -> tupl
 
 
 @pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("before", ["", BACKGROUND], ids=["foreground", "background"])
 def test_an_export_leaves_no_part_that_looks_whole(
-    operator: Operator, tmp_path: Path, number: signal.Signals
+    operator: Operator, tmp_path: Path, number: signal.Signals, before: str
 ) -> None:
     file = tmp_path / "records.jsonl"
-    ended = stopped(operator, number, "audit", "export", "--output", str(file))
+    ended = stopped(operator, number, "audit", "export", "--output", str(file), before=before)
     assert (ended, file.exists()) == ((-number, ""), False)
 
 
